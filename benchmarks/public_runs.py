@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tracker_health import Config
-from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, StepUnit
+from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, StepUnit, confirm
 from tracker_health.judge.engine import diagnose, needs_of
 from tracker_health.report.result import Report
 
@@ -44,7 +44,7 @@ class Judged:
 def evidence_of(curve: dict[str, Any]) -> Evidence:
     """Evidence in file order, as a reader would make it."""
     request = needs_of(Config())
-    roles = request.select_names(list(curve["metrics"]))
+    roles = request.roles.needed(list(curve["metrics"]))
     unit = StepUnit.OPTIMIZER_STEP if curve["kind"] == "hf" else StepUnit.UNKNOWN
     series = [
         Series(
@@ -57,7 +57,7 @@ def evidence_of(curve: dict[str, Any]) -> Evidence:
         for name, role in roles.items()
     ]
     run = RunRef(store="directory", id="curve", name="curve")
-    confirmed, notes = request.confirm(series, request.roles_of(curve["metrics"]))
+    confirmed, notes = confirm(series, request.roles.of(curve["metrics"]))
     return Evidence(run=run, series=confirmed, info=RunInfo(metric_names=tuple(curve["metrics"])), notes=notes)
 
 

@@ -17,14 +17,14 @@ from pathlib import Path
 import click
 from click.testing import CliRunner
 from gallery import choosing
+from gallery.indexes import causes_index, group_of, index, retired_page
 from gallery.page import symptoms_page
 
 from tracker_health.cli import cli
 from tracker_health.diagnosis import CAUSES, Cause
 from tracker_health.readers.log_formats import text_forms
 from tracker_health.readers.log_formats.text_forms import FORMS
-from tracker_health.render.causes import Diagnosed, cause_page, causes_index
-from tracker_health.render.docs import group_of, index, retired_page
+from tracker_health.render.causes import Diagnosed, cause_page
 from tracker_health.render.rule_page import Picture, Pictures, rule_page
 from tracker_health.rules.probe import Probe
 from tracker_health.rules.registry import BUILT_IN

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tracker_health.config import Config
-from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
+from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, confirm
 from tracker_health.judge.engine import diagnose, needs_of
 from tracker_health.roles import assign
 
@@ -30,7 +30,7 @@ def diagnosed(series, **params):
     made = [Series(name=name, steps=STEPS, values=np.asarray(values), source="log") for name, values in series.items()]
     info = RunInfo(params={key: str(value) for key, value in params.items()}, metric_names=tuple(series))
     run = RunRef(store="directory", id="run", name="run")
-    evidence = Evidence(run=run, info=info, series=request.confirm(tuple(made), request.roles_of(series))[0])
+    evidence = Evidence(run=run, info=info, series=confirm(tuple(made), request.roles.of(series))[0])
     return diagnose(evidence, Config()).diagnosis
 
 

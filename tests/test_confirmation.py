@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tracker_health.config import Config, changed
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
-from tracker_health.judge.confirmation import confirm
+from tracker_health.evidence.confirmation import confirm
 from tracker_health.judge.engine import diagnose
-from tracker_health.roles import MetricRoles, roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.testing import check_probe
 
 N = 60
@@ -26,8 +26,7 @@ def series(name, values, steps=None):
 def confirmed(config=None, **values):
     """The series of these names, and the notes."""
     found = [one if isinstance(one, Series) else series(name, one) for name, one in values.items()]
-    meanings = (config or Config()).understand([one.name for one in found])
-    return confirm(found, MetricRoles.of(meanings))
+    return confirm(found, (config or Config()).role_plan().of(one.name for one in found))
 
 
 def of_role(found, role):
@@ -211,9 +210,9 @@ numbers = st.floats(allow_nan=True, allow_infinity=True, width=64)
 def test_no_numbers_break_it_and_it_changes_none(values):
     given_series = [series(name, one) for name, one in values.items()]
     before = [one.values.copy() for one in given_series]
-    found = confirm(given_series, roles_of(values))
+    found = confirm(given_series, RolePlan().of(values))
     for one, kept in zip(given_series, before, strict=True):
         np.testing.assert_array_equal(one.values, kept)
     assert {*values} <= {one.name for one in found.series}
-    again = confirm(found.series, roles_of(values))
+    again = confirm(found.series, RolePlan().of(values))
     assert [one.role for one in again.series] == [one.role for one in found.series]

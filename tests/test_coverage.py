@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tracker_health.config import Config, preset
-from tracker_health.evidence import Evidence, OptimizerState, RunInfo, RunRef, Series, StepUnit, TensorState
+from tracker_health.evidence import Evidence, OptimizerState, RunInfo, RunRef, Series, StepUnit, TensorState, confirm
 from tracker_health.judge.engine import diagnose, needs_of
 from tracker_health.words.verdict import Verdict
 
@@ -27,7 +27,7 @@ def judged(series, *, params=None, optimizer=None, config=None, step_unit=StepUn
     ]  # fmt: skip
     info = RunInfo(params=params or {}, metric_names=tuple(series))
     evidence = Evidence(
-        run=RUN, info=info, series=request.confirm(tuple(made), request.roles_of(series))[0], optimizer=optimizer
+        run=RUN, info=info, series=confirm(tuple(made), request.roles.of(series))[0], optimizer=optimizer
     )
     return diagnose(evidence, config)
 

@@ -12,7 +12,7 @@ from tracker_health.config import Config
 from tracker_health.diagnosis import CAUSES, Facts, cause_named, diagnosis_of, rank
 from tracker_health.diagnosis._base import DECISIVE
 from tracker_health.diagnosis._counts import COUNTS, Counts
-from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
+from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, confirm
 from tracker_health.judge.engine import diagnose, needs_of
 from tracker_health.report.result import ProbeResult, Report
 from tracker_health.rules.registry import BUILT_IN
@@ -38,7 +38,7 @@ def evidence(series=None, **params):
         for name, values in (series or {}).items()
     ]
     info = RunInfo(params={key: str(value) for key, value in params.items()}, metric_names=tuple(series or ()))
-    return Evidence(run=RUN, info=info, series=request.confirm(tuple(made), request.roles_of(series or ()))[0])
+    return Evidence(run=RUN, info=info, series=confirm(tuple(made), request.roles.of(series or ()))[0])
 
 
 def test_every_cause_is_whole():

@@ -40,7 +40,7 @@ def evidence_of(metrics=None, config=None, **parts):
     """Evidence as a store makes it: metrics by name, of which only those with a needed role are read."""
     metrics = metrics or {}
     config = config or Config()
-    roles = needs_of(config).select_names(list(metrics))
+    roles = needs_of(config).roles.needed(list(metrics))
     series = tuple(
         Series(
             name=name,
@@ -511,13 +511,13 @@ def test_presets_by_name():
 
 def test_a_source_is_asked_for_nothing_that_no_rule_needs():
     request = needs_of(Config(select=frozenset({"LOS004"})))
-    assert request.select_names(["train/loss", "grad_norm", "lr", "epoch", "accuracy"]) == {
+    assert request.roles.needed(["train/loss", "grad_norm", "lr", "epoch", "accuracy"]) == {
         "train/loss": "train_loss",
         "lr": "learning_rate",
     }
     assert request.parts == frozenset()
     both = needs_of(Config(select=frozenset({"OPT001", "RUN001"}), checkpoint="a.pt", max_download=7))
-    assert set(both.select_names(["loss", "epoch", "trainer/global_step", "lr", "kl"]).values()) == {
+    assert set(both.roles.needed(["loss", "epoch", "trainer/global_step", "lr", "kl"]).values()) == {
         "train_loss",
         "epoch",
         "global_step",
@@ -566,7 +566,7 @@ def test_preference_tuning_and_regularised_fine_tunes_are_judged(beside):
 
 @pytest.mark.parametrize("name", ["health/loss", "health/diverged/train_loss", "health.loss"])
 def test_our_own_names_are_never_read(name):
-    assert needs_of(Config()).select_names([name, "loss"]) == {"loss": "train_loss"}
+    assert needs_of(Config()).roles.needed([name, "loss"]) == {"loss": "train_loss"}
 
 
 def test_of_several_series_with_a_role_the_longest_is_judged():

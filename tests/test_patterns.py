@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from tracker_health.readers.log_formats import log_of
-from tracker_health.roles import assign
+from tracker_health.roles import RolePlan
 from tracker_health.stores.files.naming import age, checkpoints_of, series_of
 from tracker_health.stores.files.reading import is_relevant, is_settings
 from tracker_health.stores.files.text_logs import may_be_text_log
@@ -99,7 +99,7 @@ def once_each(parts: set[tuple[str, str]]) -> set[tuple[str, str]]:
 @pytest.mark.slow
 def test_no_line_of_a_log_is_read_in_quadratic_time():
     def read(line: str) -> None:
-        log_of(line.encode() + b"\n", assign)
+        log_of(line.encode() + b"\n", RolePlan())
 
     parts = once_each(parts_in("tracker_health.readers.log_formats"))
     assert list(slow_ones(read, parts, 2**12, 0.004, ENDS[:-1])) == []  # it ends with a line's end anyway
@@ -166,7 +166,7 @@ def test_lines_that_are_all_of_another_shape_are_read_in_linear_time():
             for step in range(lines)
         )
         begin = time.process_time()
-        log_of(text.encode(), assign)
+        log_of(text.encode(), RolePlan())
         return time.process_time() - begin
 
     assert min(seconds(1600) for _ in range(3)) <= 12 * min(seconds(200) for _ in range(3))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tracker_health.evidence import Request
-from tracker_health.roles import MetricRoles
+from tracker_health.roles import RolePlan
 from tracker_health.stores.files.reading import read_files
 from tracker_health.stores.folder.directory import DirectoryRun
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not (FOLDER / "raw").is_dir(), reason="shared/re
 
 
 def read(folder):
-    request = Request(roles_of=lambda names: MetricRoles({}, dict.fromkeys(names, "any")), parts=frozenset())
+    request = Request(roles=RolePlan(every=True), parts=frozenset())
     return read_files(DirectoryRun(folder), request)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -14,7 +15,7 @@ from tracker_health.cli import cli
 from tracker_health.config import Config, Override
 from tracker_health.errors import ConfigError
 from tracker_health.judge.engine import configured_probes
-from tracker_health.render.docs import explain_retired, index, retired_page
+from tracker_health.render.docs import explain_retired
 from tracker_health.report.result import Report
 from tracker_health.rules import registry
 from tracker_health.rules.curves.still_descending import StillDescending
@@ -24,6 +25,9 @@ from tracker_health.settings.policy import VARIABLE
 from tracker_health.settings.sources import configured, effective
 from tracker_health.words import retired
 from tracker_health.words.retired import Retired, RetiredThreshold, remarks
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
+from gallery.indexes import index, retired_page
 
 MERGED = Retired(
     code="LOS011", name="slow-descent", since="0.1.1", replaced_by=("LOS007",), why="Both looked at one descent."

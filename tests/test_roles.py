@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracker_health.config import Config
-from tracker_health.roles import DEFAULT_PATTERNS, Decider, assign, normal_form, roles_of, words_of
+from tracker_health.roles import DEFAULT_PATTERNS, NOTHING_READ, RolePlan, assign, normal_form, words_of
 
 
 @pytest.mark.parametrize(
@@ -270,19 +270,24 @@ def test_a_reward_is_to_rise_only_in_reinforcement_learning():
 
 
 def test_the_same_names_are_decided_once_and_what_is_remembered_stays_small():
-    asked = []
-
-    def decide(names):
-        asked.append(names)
-        return roles_of(names)
-
-    decider = Decider(decide)
-    both = decider(["loss", "val_loss"])
-    assert decider({"loss": 1, "val_loss": 2}) is both
+    plan = RolePlan()
+    both = plan.of(["loss", "val_loss"])
+    assert plan.of({"loss": 1, "val_loss": 2}) is both
     assert both.needed == {"loss": "train_loss", "val_loss": "val_loss"}
     assert both.has_loss
-    assert decider(["loss"]) is not both  # other names beside it may make another of it
-    assert asked == [("loss", "val_loss"), ("loss",)]
+    assert plan.of(["loss"]) is not both  # other names beside it may make another of it
     many = tuple(f"metric{number}" for number in range(10_000))
-    assert decider(many) is decider(many)
-    assert decider(["loss", "val_loss"]) is not both
+    assert plan.of(many) is plan.of(many)
+    assert plan.of(["loss", "val_loss"]) is not both
+
+
+def test_a_plan_under_a_prefix_reads_a_file_of_held_out_data():
+    plan = RolePlan().under("valid/")
+    assert plan.needed(["loss", "eval_loss", "note"]) == {"loss": "val_loss", "eval_loss": "val_loss"}
+    assert [plan.name(one) for one in ("loss", "eval_loss")] == ["valid/loss", "eval_loss"]
+
+
+def test_a_plan_reads_what_is_wanted_or_everything():
+    assert RolePlan(wanted=frozenset({"val_loss"})).needed(["loss", "val_loss"]) == {"val_loss": "val_loss"}
+    assert NOTHING_READ.needed(["loss"]) == {}
+    assert RolePlan(every=True).needed(["loss", "wombat"]) == {"loss": "train_loss", "wombat": ""}

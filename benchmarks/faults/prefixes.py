@@ -22,7 +22,7 @@ from score import Run, counted
 
 from tracker_health import Config, LiveHealth, open_run
 from tracker_health.evidence import Series
-from tracker_health.judge.confirmation import Confirmed
+from tracker_health.evidence.confirmation import Confirmed
 from tracker_health.judge.engine import needs_of
 from tracker_health.live import LIVE_RULES
 

@@ -88,7 +88,7 @@ def _long_calls(uri: str) -> int:
     client = _client(uri)
     (run_id,) = _ids(uri, "long", 1)
     names = sorted(client.get_run(run_id).data.metrics)
-    return sum(len(client.get_metric_history(run_id, name)) for name in needs_of(preset("default")).select_names(names))
+    return sum(len(client.get_metric_history(run_id, name)) for name in needs_of(preset("default")).roles.needed(names))
 
 
 def _long_check(uri: str) -> int:

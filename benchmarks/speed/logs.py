@@ -42,7 +42,7 @@ _OURS = """
 from pathlib import Path
 from tracker_health.readers.log_formats import read_log
 from tracker_health.roles import assign
-log, form = read_log(Path(path), Path(path).name, assign)
+log, form = read_log(Path(path), Path(path).name, RolePlan())
 assert len(log.series) >= 3, log
 """
 _CHILD = """

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from tracker_health.config import Config
 from tracker_health.errors import ConfigError, ReadError, RunError, TrackerHealthError, described
 from tracker_health.evidence import Baseline, Part, Request, RunRef
-from tracker_health.judge.confirmation import confirm
 from tracker_health.report.baseline import MOST_RUNS, Candidate, baseline_of, from_json
 from tracker_health.report.result import Report
-from tracker_health.roles import Decider, MetricRoles
+from tracker_health.roles import NOTHING_READ
 from tracker_health.runs.annotating import AnnotateOptions, annotate_run
 from tracker_health.runs.judging import check_run, judge_run
 from tracker_health.runs.lookup import open_run, shown_name
@@ -567,14 +566,8 @@ def read_series(run: str | Path, *, config: Config | str = "default", tracking_u
     from tracker_health.render.series import series_table
 
     with open_with_config(run, resolve_config(config), tracking_uri) as (opened, settings):
-
-        def every_name(names: tuple[str, ...]) -> MetricRoles:
-            meanings = settings.understand(names)
-            return MetricRoles(meanings, {name: meanings[name].role or "" for name in names if name in meanings})
-
         request = Request(
-            roles_of=Decider(every_name),
-            confirm=confirm,
+            roles=settings.role_plan(every=True),
             parts=frozenset(),
             max_download=settings.max_download,
         )
@@ -602,7 +595,7 @@ def read_tensors(run: str | Path, *, config: Config | str = "default", tracking_
 
     with open_with_config(run, resolve_config(config), tracking_uri) as (opened, settings):
         request = Request(
-            roles_of=lambda _: MetricRoles({}, {}),
+            roles=NOTHING_READ,
             parts=frozenset({Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.WEIGHTS}),
             checkpoint=settings.checkpoint,
             max_download=settings.max_download,

@@ -13,7 +13,7 @@ from typing import Any
 
 from tracker_health.errors import ConfigError
 from tracker_health.evidence import Baseline
-from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, Meaning, Patterns, normal_form, understand
+from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, Meaning, Patterns, RolePlan, normal_form, understand
 from tracker_health.text import printable
 from tracker_health.words.retired import RULE_LISTS, living_rules, living_thresholds, remarks
 
@@ -235,6 +235,18 @@ class Config:
             The meaning by metric name: its quantity, its role, and why.
         """
         return understand(names, self._normal_forms)
+
+    def role_plan(self, wanted: frozenset[str] | None = None, *, every: bool = False) -> RolePlan:
+        """Which metrics a source reads, and as what.
+
+        Args:
+            wanted: The roles that are read; None for all.
+            every: Names without a role are read too.
+
+        Returns:
+            The plan, which sources and readers are handed.
+        """
+        return RolePlan(self._normal_forms, wanted=wanted, every=every)
 
     @cached_property
     def _normal_forms(self) -> Mapping[str, tuple[str, ...]]:

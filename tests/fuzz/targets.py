@@ -24,7 +24,7 @@ from tracker_health.readers.torch_files.torch_archive import open_torch_archive
 from tracker_health.readers.torch_files.torch_weights import torch_weights
 from tracker_health.readers.trainer_state import read_trainer_state
 from tracker_health.readers.training_summary import read_training_summary
-from tracker_health.roles import assign, roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.stores.common.record import Written, bears_verdict, owns_note, recorded_on, tagged
 from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.wandb.local import LocalRun
@@ -35,7 +35,7 @@ from tracker_health.words.verdict import Verdict
 from .framings import EVENTS, WANDB, ZIP, Framing
 
 _UNEXPECTED = re.compile(r"unexpected [A-Z]\w*:")  # as `errors.described` says it
-EVERYTHING = Request(roles_of=roles_of, parts=frozenset(Part))
+EVERYTHING = Request(roles=RolePlan(), parts=frozenset(Part))
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Target:
 
 
 def _log(path: Path) -> object:
-    return read_log(path, path.name, assign)
+    return read_log(path, path.name, RolePlan())
 
 
 def _console(path: Path) -> object:
-    log_of(path.read_bytes()[: 2**16], assign)
-    return read_log(path, path.name, assign)
+    log_of(path.read_bytes()[: 2**16], RolePlan())
+    return read_log(path, path.name, RolePlan())
 
 
 def _state(path: Path) -> object:
@@ -145,7 +145,7 @@ TARGETS = (
     Target("csv", "logs", ("*.csv",), _log),
     Target("console", "texts", ("*",), _console),
     Target("event file", "events", ("*",), _log, EVENTS),
-    Target("trainer state", "trainer", ("*",), lambda path: read_trainer_state(path, "x", assign)),
+    Target("trainer state", "trainer", ("*",), lambda path: read_trainer_state(path, "x", RolePlan())),
     Target("settings", "settings", ("*",), read_run_settings),
     Target("training summary", "summary", ("*",), lambda path: read_training_summary(path, "x")),
     Target("torch", "torch_files", ("training_state.pt", "optimizer.pt"), _state, ZIP),

@@ -118,7 +118,7 @@ def test_names_of_modules_do_not_make_reinforcement_learning():
     assert assign(names) == {
         "loss": "train_loss", names[1]: "gap_activations", names[2]: "gap_activations", names[3]: "gap_grads",
     }  # fmt: skip
-    assert needs_of(Config()).select_names(names)["loss"] == "train_loss"
+    assert needs_of(Config()).roles.needed(names)["loss"] == "train_loss"
 
 
 def test_a_layer_is_all_of_its_values_together():

@@ -13,6 +13,7 @@ import tracker_health  # noqa: E402
 from tracker_health.monitor.callbacks import lightning_callback  # noqa: E402
 from tracker_health.readers.log_formats import read_log  # noqa: E402
 from tracker_health.readers.training_summary import read_training_summary  # noqa: E402
+from tracker_health.roles import RolePlan  # noqa: E402
 
 
 class Module(lightning.LightningModule):
@@ -53,7 +54,7 @@ def test_a_training(tmp_path):
     assert list(seen) == [1, 2, 4, 6, 8]
     assert seen[4]["gap/grads/net.0/max"] > 1e-4  # before clipping
     assert all(metrics["gap/activations/net.0/max"] < 50 for metrics in seen.values())  # without validation
-    log, _ = read_log(tmp_path / "gap.jsonl", "gap.jsonl", lambda names: dict.fromkeys(names, "any"))
+    log, _ = read_log(tmp_path / "gap.jsonl", "gap.jsonl", RolePlan(every=True))
     assert {one.name for one in log.series} >= {"gap/grads/net.0.weight/max", "gap/activation_grads/net.2/var"}
     assert not any(one._forward_hooks for one in model.modules())
 

@@ -65,9 +65,9 @@ readers = {
     "torch": lambda path: len(read_optimizer_state(path, "file").tensors),
     "safetensors": safetensors,
     "steps": lambda path: sum(map(len, StepLog().read(path, "file", assign).series)),
-    "log": lambda path: sum(map(len, read_log(path, path.name, assign)[0].series)),
+    "log": lambda path: sum(map(len, read_log(path, path.name, RolePlan())[0].series)),
     "dlm": lambda path: len(read_dlm_step_log([("file", path)])),
-    "trainer": lambda path: sum(map(len, read_trainer_state(path, "file", assign).series)),
+    "trainer": lambda path: sum(map(len, read_trainer_state(path, "file", RolePlan()).series)),
 }
 read, path = readers[sys.argv[1]], Path(sys.argv[2])
 pages = int(Path("/proc/self/statm").read_text().split()[0])

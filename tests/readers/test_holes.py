@@ -16,7 +16,7 @@ from tracker_health.readers.files.random_access import LocalFile
 from tracker_health.readers.files.regular_file import open_regular, pass_hole
 from tracker_health.readers.log_formats import read_log
 from tracker_health.readers.mlflow_folder import read_points
-from tracker_health.roles import assign
+from tracker_health.roles import RolePlan
 from tracker_health.runs.lookup import open_run
 from tracker_health.stores.wandb.transaction_log import read_log as read_transaction_log
 
@@ -68,7 +68,7 @@ def in_time(work):
 @pytest.mark.parametrize("name", list(ROWS))
 def test_a_log(name, behind, tmp_path):
     path = with_hole(tmp_path / name, ROWS[name], b"\n" + ROWS[name] if behind else b"")
-    log, _ = in_time(lambda: read_log(path, name, assign))
+    log, _ = in_time(lambda: read_log(path, name, RolePlan()))
     (series,) = log.series
     assert len(series) == (4 if behind else 2)
 

@@ -24,19 +24,15 @@ from tracker_health.readers.log_formats.row_kinds import RowKind
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.log_formats.text_lines import TextLines
 from tracker_health.readers.log_formats.text_pairs import Pairs
-from tracker_health.roles import assign
+from tracker_health.roles import RolePlan, assign
 
 LAW = settings(derandomize=True, deadline=None, database=None, max_examples=100)
 E = StepUnit.EPOCH
 
 
-def names_and_roles(names):
-    return {name: assign([name]).get(name, "") for name in names}
-
-
 def read(path, content):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return read_log(path, path.name, names_and_roles)
+    return read_log(path, path.name, RolePlan(every=True))
 
 
 def points(log):
@@ -491,11 +487,11 @@ def test_one_bar_that_came_to_its_end_may_be_of_all_epochs(text, epochs, tmp_pat
 
 def test_what_a_line_says_depends_on_no_other_line():
     """Lines that say nothing are known again by their shape: none that says something may be taken for one of them."""
-    shared = Pairs(names_and_roles)
+    shared = Pairs(RolePlan(every=True))
     lines = [line for content, _ in LINES.values() for line in content.split("\n")]
     lines += [f"{line} {digits}" for line in lines for digits in ("7", "12", "1.5", "12:30")]
     for line in [*lines, *lines]:
-        assert shared.read(line) == Pairs(names_and_roles).read(line), line
+        assert shared.read(line) == Pairs(RolePlan(every=True)).read(line), line
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
@@ -823,7 +819,7 @@ def test_the_rounds_of_catboost(tmp_path):
     assert found["learn/Logloss"] == [(0, 1.0), (1, 0.5), (3, 0.25)]
     assert found["test/Logloss"] == [(0, 2.0), (1, 1.0), (3, 0.5)]
     assert found["test/AUC"] == [(0, 0.9), (1, 0.9), (3, 0.9)]
-    assert names_and_roles(found) == {"learn/Logloss": "train_loss", "test/Logloss": "val_loss", "test/AUC": "val_auc"}
+    assert assign(found) == {"learn/Logloss": "train_loss", "test/Logloss": "val_loss", "test/AUC": "val_auc"}
     many = {"learn_sets": [f"set {place}" for place in range(9000)], "learn_metrics": [{"name": "a"}] * 9000}
     for wrong in (
         {"meta": many, "iterations": [{"set 1": [1.0], "iteration": 0}]},
@@ -876,7 +872,7 @@ def test_a_form_that_fits_half_of_the_lines_gives_way(tmp_path):
         f'{{"event": "batch", "milliseconds": {step}}}\nstep {step} loss={3 / step:.4f}\n' for step in range(1, 40)
     ]
     (tmp_path / "train.log").write_text("".join(lines))
-    log, form = read_log(tmp_path / "train.log", "train.log", assign)
+    log, form = read_log(tmp_path / "train.log", "train.log", RolePlan())
     assert isinstance(form, TextLines)
     assert len(points(log)["loss"]) == 39
 
@@ -928,7 +924,7 @@ def test_event_files(tmp_path):
     path = write_events(
         tmp_path / "events.out.tfevents.1.host", [("train/loss", 1, 2.0), ("lr", 1, 0.5), ("train/loss", 2, math.nan)]
     )
-    log, form = read_log(path, path.name, names_and_roles)
+    log, form = read_log(path, path.name, RolePlan(every=True))
     assert isinstance(form, EventFile)
     assert repr(points(log)) == repr({"train/loss": [(1, 2.0), (2, math.nan)], "lr": [(1, 0.5)]})
     assert [one.times.tolist() for one in log.series] == [[1000.0, 1002.0], [1001.0]]
@@ -956,7 +952,7 @@ def test_scalars_as_tensors(kind, packed, tmp_path):
         writer.add_event(Event(wall_time=step, step=step, summary=summary))
     writer.close()
     (path,) = tmp_path.iterdir()
-    found = points(read_log(path, path.name, names_and_roles)[0])
+    found = points(read_log(path, path.name, RolePlan(every=True))[0])
     assert found.get("loss", []) == ([] if packed and kind == "float16" else [(step, 3.0 - step) for step in range(5)])
 
 
@@ -968,21 +964,21 @@ def test_an_event_file_by_tensorboards_own_loader(tmp_path):
         for event in loader.EventFileLoader(str(path)).Load()
         if event.summary.value
     ]
-    assert points(read_log(path, path.name, names_and_roles)[0])["loss"] == theirs
+    assert points(read_log(path, path.name, RolePlan(every=True))[0])["loss"] == theirs
 
 
 def test_damaged_event_files(tmp_path):
     path = write_events(tmp_path / "events.out.tfevents.1.host", [("loss", step, 1.0) for step in range(9)])
     whole = path.read_bytes()
     path.write_bytes(whole[:-3])
-    log, _ = read_log(path, path.name, names_and_roles)
+    log, _ = read_log(path, path.name, RolePlan(every=True))
     assert (len(points(log)["loss"]), log.problem) == (8, "its last record is cut off; those before it were read")
     size = len(whole) // 10
     path.write_bytes(whole[: 6 * size] + b"\xff" * 40 + whole[6 * size + 40 :])
-    log, _ = read_log(path, path.name, names_and_roles)
+    log, _ = read_log(path, path.name, RolePlan(every=True))
     assert 0 < len(points(log)["loss"]) < 9
     path.write_bytes(b"junk" * 100)
-    assert "damaged" in read_log(path, path.name, names_and_roles)[0].problem
+    assert "damaged" in read_log(path, path.name, RolePlan(every=True))[0].problem
 
 
 def with_wrong_checksums(path, every):
@@ -1004,7 +1000,7 @@ def with_wrong_checksums(path, every):
 def test_records_with_wrong_checksums_are_counted(every, problem, note, tmp_path):
     path = write_events(tmp_path / "events.out.tfevents.1.host", [("loss", step, 1.0) for step in range(100)])
     with_wrong_checksums(path, every)
-    log, _ = read_log(path, path.name, names_and_roles)
+    log, _ = read_log(path, path.name, RolePlan(every=True))
     assert (log.problem, log.note) == (problem, note)
     assert len(points(log)["loss"]) == 100 - 100 // every
 
@@ -1012,8 +1008,8 @@ def test_records_with_wrong_checksums_are_counted(every, problem, note, tmp_path
 def test_a_record_that_is_no_message_is_damaged_too(tmp_path):
     path = write_events(tmp_path / "events.out.tfevents.1.host", [("loss", step, 1.0) for step in range(9)])
     append_record(path, b"\xff" * 100)
-    assert read_log(path, path.name, names_and_roles)[0].problem == ""
-    assert read_log(path, path.name, names_and_roles)[0].note == "1 of 11 records are damaged"
+    assert read_log(path, path.name, RolePlan(every=True))[0].problem == ""
+    assert read_log(path, path.name, RolePlan(every=True))[0].note == "1 of 11 records are damaged"
 
 
 def append_record(path, content):
@@ -1032,14 +1028,14 @@ def test_large_records_are_counted_unless_they_are_graphs(tmp_path):
     picture = Summary.Image(encoded_image_string=bytes(2**20))
     append_record(path, event_pb2.Event(wall_time=1.0, step=3, graph_def=bytes(2**20)).SerializeToString())
     append_record(path, event_pb2.Event(wall_time=1.0, step=300, meta_graph_def=bytes(2**20)).SerializeToString())
-    assert (read_log(path, path.name, names_and_roles)[0].note) == ""
+    assert (read_log(path, path.name, RolePlan(every=True))[0].note) == ""
     shown = Summary(value=[Summary.Value(tag="samples", image=picture)])
     append_record(path, event_pb2.Event(wall_time=1.0, step=3, summary=shown).SerializeToString())
-    log, _ = read_log(path, path.name, names_and_roles)
+    log, _ = read_log(path, path.name, RolePlan(every=True))
     assert (log.problem, log.note) == ("", "1 of 13 records are larger than the 1.0 MB that are read")
     assert len(points(log)["loss"]) == 9
     path.write_bytes(path.read_bytes()[:-100])
-    assert "cut off" in read_log(path, path.name, names_and_roles)[0].problem
+    assert "cut off" in read_log(path, path.name, RolePlan(every=True))[0].problem
 
 
 def test_json_lines_come_first(tmp_path):
@@ -1095,7 +1091,7 @@ def test_no_format_takes_a_file_of_another():
         path for path in sorted(CASES.rglob("*")) if path.is_file() and path.suffix in KINDS and path.stat().st_size
     ]
     wrong = [
-        path for path in files if not isinstance(read_log(path, path.name, names_and_roles)[1], KINDS[path.suffix])
+        path for path in files if not isinstance(read_log(path, path.name, RolePlan(every=True))[1], KINDS[path.suffix])
     ]
     named_by_keras = "expected.csv", "training.log"  # its CSVLogger's examples have the latter
     assert [str(path.relative_to(CASES)) for path in wrong if path.name not in named_by_keras] == []

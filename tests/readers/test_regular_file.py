@@ -15,7 +15,7 @@ from tracker_health.readers.files.regular_file import open_regular, read_regular
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.optimizers.optimizer_state import has_optimizer_state, read_optimizer_state
 from tracker_health.readers.trainer_state import MAX_BYTES, read_trainer_state
-from tracker_health.roles import assign
+from tracker_health.roles import RolePlan, assign
 
 from .conftest import read_safetensors
 
@@ -26,7 +26,7 @@ READERS = {
     "optimizer": lambda path: read_optimizer_state(path, "a"),
     "safetensors": read_safetensors,
     "steps": lambda path: StepLog().read(path, "a", assign),
-    "trainer": lambda path: read_trainer_state(path, "a", assign),
+    "trainer": lambda path: read_trainer_state(path, "a", RolePlan()),
 }
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders here")
@@ -86,7 +86,7 @@ def test_a_file_that_grew_beyond_what_is_read(tmp_path):
     with path.open("wb") as file:
         file.truncate(10**12)  # takes no room on the disk
     with pytest.raises(ReadError, match=f"larger than the {MAX_BYTES} bytes"):
-        read_trainer_state(path, "a", assign)
+        read_trainer_state(path, "a", RolePlan())
 
 
 def test_a_file_whose_size_is_said_to_be_nothing():

@@ -10,7 +10,7 @@ from tracker_health.evidence import Part, Request
 from tracker_health.readers.checkpoint_formats import FORMATS
 from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
 from tracker_health.readers.optimizers.saved_scaler import scales_in
-from tracker_health.roles import roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.stores.files.reading import read_files
 from tracker_health.stores.folder.directory import DirectoryRun
 
@@ -109,7 +109,7 @@ def leave(folder, *, scale=None, content=None, name="optimizer.pt"):
         (folder / "scaler.pt").write_bytes(content)
     elif scale is not None:
         torch.save(scaler(scale), folder / "scaler.pt")
-    return read_files(DirectoryRun(folder), Request(roles_of=roles_of, parts=frozenset(Part)))
+    return read_files(DirectoryRun(folder), Request(roles=RolePlan(), parts=frozenset(Part)))
 
 
 @pytest.mark.parametrize("name", ["optimizer.pt", "optimizer.bin"])

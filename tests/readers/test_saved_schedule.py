@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tracker_health.evidence import Part, Request
 from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
 from tracker_health.readers.optimizers.saved_schedule import saved_schedules
-from tracker_health.roles import roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.stores.files.reading import read_files
 from tracker_health.stores.folder.directory import DirectoryRun
 
@@ -107,11 +107,11 @@ def test_in_a_file_of_its_own(name, tmp_path):
     scheduler, optimizer, rates = stepped(SCHEDULES["one cycle"][0], 30)
     torch.save(optimizer.state_dict(), tmp_path / name.replace("scheduler", "optimizer"))
     torch.save(scheduler.state_dict(), tmp_path / name)
-    found = read_files(DirectoryRun(tmp_path), Request(roles_of=roles_of, parts=frozenset(Part)))
+    found = read_files(DirectoryRun(tmp_path), Request(roles=RolePlan(), parts=frozenset(Part)))
     assert found.optimizer.schedules[0].rates == pytest.approx(rates)
     assert found.problems == []
     (tmp_path / name).write_bytes(b"nothing that can be read")
-    found = read_files(DirectoryRun(tmp_path), Request(roles_of=roles_of, parts=frozenset(Part)))
+    found = read_files(DirectoryRun(tmp_path), Request(roles=RolePlan(), parts=frozenset(Part)))
     assert (found.optimizer.schedules, found.problems) == ((), [])
 
 

@@ -25,13 +25,9 @@ from tracker_health.readers.files.json_lines import (
 )
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.log_formats.table import MAX_POINTS
-from tracker_health.roles import assign
+from tracker_health.roles import RolePlan, assign
 
 LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
-
-
-def all_names(names):
-    return dict.fromkeys(names, "role")
 
 
 def write(path, *lines):
@@ -41,8 +37,8 @@ def write(path, *lines):
 
 @pytest.fixture
 def log(tmp_path):
-    def read(*lines, prefix=""):
-        return StepLog().read(write(tmp_path / "log.jsonl", *lines), "log.jsonl", all_names, prefix)
+    def read(*lines):
+        return StepLog().read(write(tmp_path / "log.jsonl", *lines), "log.jsonl", RolePlan(every=True))
 
     return read
 
@@ -74,12 +70,6 @@ def test_only_the_names_that_are_wanted_become_series(tmp_path):
     found = StepLog().read(path, "a", lambda names: {"lr": "learning_rate"})
     assert [series.name for series in found.series] == ["lr"]
     assert found.names == ("loss", "lr")
-
-
-def test_a_prefix_comes_before_every_name(log):
-    found = log({"step": 1, "loss": 2}, prefix="eval/")
-    assert found.names == ("eval/loss",)
-    assert points(found, "eval/loss") == [(1, 2.0)]
 
 
 def test_a_field_that_is_not_on_every_line(log):
@@ -201,14 +191,14 @@ def test_blank_lines_and_other_values_are_passed_over(log):
 def test_line_ends_of_windows_and_a_byte_order_mark(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"step": 1, "loss": 2}\r\n{"step": 2, "loss": 1}\r\n')
-    assert points(StepLog().read(path, "a", all_names)) == [(1, 2.0), (2, 1.0)]
+    assert points(StepLog().read(path, "a", RolePlan(every=True))) == [(1, 2.0), (2, 1.0)]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"{}", b"[]"])
 def test_a_log_of_nothing(tmp_path, content):
     path = tmp_path / "a.jsonl"
     path.write_bytes(content)
-    found = StepLog().read(path, "a", all_names)
+    found = StepLog().read(path, "a", RolePlan(every=True))
     assert (found.series, found.names, found.problem) == ((), (), "")
 
 
@@ -227,7 +217,7 @@ def test_a_text_that_is_no_log_is_given_up_early(tmp_path):
 
 def test_a_missing_file_is_an_os_error(tmp_path):
     with pytest.raises(OSError):
-        StepLog().read(tmp_path / "missing.jsonl", "a", all_names)
+        StepLog().read(tmp_path / "missing.jsonl", "a", RolePlan(every=True))
 
 
 # Which step, and of which data
@@ -488,7 +478,7 @@ def test_a_line_of_a_gigabyte_is_given_up(tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
     path.write_bytes(GOOD + b"x" * (4 * MAX_LINE_BYTES))
     with pytest.raises(ReadError, match="a line of more than a gigabyte"):
-        StepLog().read(path, "a", all_names)
+        StepLog().read(path, "a", RolePlan(every=True))
 
 
 FULL = {
@@ -525,7 +515,7 @@ def test_of_far_too_many_points_every_second_row_stays_and_what_is_not_finite(ro
     path = write(
         tmp_path / "a", *({"step": step, "loss": math.nan if step in odd else step / 2} for step in range(rows))
     )
-    found = StepLog().read(path, "a", all_names)
+    found = StepLog().read(path, "a", RolePlan(every=True))
     kept = points(found)
     stride = int(re.search(r"of every (\d+) rows one was kept", found.note).group(1))
     assert len(kept) <= 1000
@@ -558,7 +548,7 @@ RECORDS = st.dictionaries(
 def test_any_lines_give_series_of_equal_lengths(tmp_path_factory, lines):
     path = tmp_path_factory.getbasetemp() / "random.jsonl"
     path.write_bytes(b"\n".join(lines))
-    for series in StepLog().read(path, "a", all_names).series:
+    for series in StepLog().read(path, "a", RolePlan(every=True)).series:
         assert len(series.steps) == len(series.values) > 0
 
 

@@ -9,13 +9,9 @@ import pytest
 
 from tracker_health.readers.log_formats import read_log
 from tracker_health.readers.log_formats.text_forms import FORMS
-from tracker_health.roles import assign
+from tracker_health.roles import RolePlan
 
 POINT = re.compile(r"\(([\d.]+), ([-\d.einfa]+)\)")
-
-
-def names_and_roles(names):
-    return {name: assign([name]).get(name, "") for name in names}
 
 
 @pytest.mark.parametrize("form", FORMS, ids=[form.title for form in FORMS])
@@ -23,7 +19,7 @@ def test_the_example_is_read_as_it_says(form, tmp_path):
     assert form.points
     path = tmp_path / ("train_loss.txt" if "<file>" in form.written else "console.log")
     path.write_text("\n".join(form.lines) + "\n")
-    log, _ = read_log(path, path.name, names_and_roles)
+    log, _ = read_log(path, path.name, RolePlan(every=True))
     found = {one.name: list(zip(one.steps.tolist(), one.values.tolist(), strict=True)) for one in log.series}
     for line in form.points:
         name, _, points = line.partition(": ")

@@ -13,12 +13,9 @@ from tracker_health.errors import ReadError
 from tracker_health.evidence import StepUnit
 from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_JSON_PARTS
 from tracker_health.readers.trainer_state import MAX_BYTES, read_trainer_state
+from tracker_health.roles import RolePlan
 
 LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
-
-
-def all_names(names):
-    return dict.fromkeys(names, "role")
 
 
 @pytest.fixture
@@ -26,7 +23,7 @@ def state(tmp_path):
     def read(value):
         path = tmp_path / "trainer_state.json"
         path.write_bytes(value if isinstance(value, bytes) else json.dumps(value).encode())
-        return read_trainer_state(path, "trainer_state.json", all_names)
+        return read_trainer_state(path, "trainer_state.json", RolePlan(every=True))
 
     return read
 
@@ -59,7 +56,7 @@ def test_every_numeric_field_is_a_series_over_optimizer_steps(state):
 @pytest.mark.parametrize("name", ["full_adafactor", "full_ft_12L", "full_sgd", "lora_qv_12L", "lora_plus"])
 def test_samples_of_the_real_trainer(samples, name):
     path = samples / f"hf_{name}" / "checkpoint-4" / "trainer_state.json"
-    found = read_trainer_state(path, "trainer_state.json", all_names)
+    found = read_trainer_state(path, "trainer_state.json", RolePlan(every=True))
     truth = json.loads(path.read_text())
     assert points(found) == [(row["step"], row["loss"]) for row in truth["log_history"] if "loss" in row]
     assert (found.global_step, found.finished) == (truth["global_step"], truth["global_step"] >= truth["max_steps"])
@@ -201,13 +198,13 @@ FIELDS = ["global_step", "max_steps", "epoch", "num_train_epochs", "stateful_cal
 def test_any_values_are_read(tmp_path_factory, history, beside):
     path = tmp_path_factory.getbasetemp() / "trainer_state.json"
     path.write_text(json.dumps({"log_history": history, **beside}))
-    for series in read_trainer_state(path, "a", all_names).series:
+    for series in read_trainer_state(path, "a", RolePlan(every=True)).series:
         assert len(series.steps) == len(series.values) > 0
 
 
 def test_a_missing_file_is_an_os_error(tmp_path):
     with pytest.raises(OSError):
-        read_trainer_state(tmp_path / "trainer_state.json", "a", all_names)
+        read_trainer_state(tmp_path / "trainer_state.json", "a", RolePlan(every=True))
 
 
 def test_null_is_nan_in_fields_that_are_numbers_elsewhere_and_in_the_loss(state):

@@ -13,7 +13,7 @@ import pytest
 from tracker_health.errors import RunError
 from tracker_health.evidence import Evidence, Request
 from tracker_health.judge.annotations import Annotations, Shadow
-from tracker_health.roles import MetricRoles, understand
+from tracker_health.roles import RolePlan
 from tracker_health.stores.base import TrackedRun
 from tracker_health.stores.common.exits import ending_seen
 from tracker_health.words.acknowledgements import Acknowledgement, acknowledgement
@@ -92,7 +92,7 @@ class StoreHarness(Protocol):
 
 def request_for(*roles: str, parts: frozenset[str] = frozenset()) -> Request:
     """A request for the series of these roles and for these parts."""
-    return Request(roles_of=lambda names: MetricRoles.of(understand(names), frozenset(roles)), parts=parts)
+    return Request(roles=RolePlan(wanted=frozenset(roles)), parts=parts)
 
 
 def read(harness: StoreHarness, run: str, request: Request) -> Evidence:

@@ -9,7 +9,7 @@ import pytest
 
 from tracker_health.evidence import Attribution, Part, Request
 from tracker_health.readers.checkpoint_formats import FORMATS
-from tracker_health.roles import roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.stores.files.reading import read_files, relevant_files
 from tracker_health.stores.folder.directory import DirectoryRun
 
@@ -21,7 +21,7 @@ ZERO = Path(__file__).parents[1] / "data" / "deepspeed" / "zero2" / "global_step
 
 
 def read(folder, checkpoint=None):
-    request = Request(roles_of=roles_of, parts=frozenset(Part), checkpoint=checkpoint)
+    request = Request(roles=RolePlan(), parts=frozenset(Part), checkpoint=checkpoint)
     return read_files(DirectoryRun(folder), request)
 
 

@@ -15,7 +15,7 @@ import pytest
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Part, Request
 from tracker_health.judge.annotations import Annotations
-from tracker_health.roles import roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.stores.base import Recorded
 from tracker_health.stores.common.locks import locked
 from tracker_health.stores.folder import directory
@@ -23,7 +23,7 @@ from tracker_health.stores.folder.directory import ANNOTATION_SCHEMA, MAX_DEPTH,
 from tracker_health.text import printable
 from tracker_health.words.verdict import Verdict
 
-EVERYTHING = Request(roles_of=roles_of, parts=frozenset(Part))
+EVERYTHING = Request(roles=RolePlan(), parts=frozenset(Part))
 
 ANNOTATIONS = Annotations(
     verdict=Verdict.WARN,

@@ -14,7 +14,7 @@ from tracker_health.api import check
 from tracker_health.cli import cli
 from tracker_health.errors import StoreRefused, StoreUnavailable
 from tracker_health.evidence import Part, Request, RunRef
-from tracker_health.roles import roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.stores.files.reading import RunFile, read_files, relevant_files
 from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.words.verdict import Verdict
@@ -36,7 +36,7 @@ CHECKPOINT_PARTS = {
 
 
 def read(folder, *, checkpoint=None, parts=frozenset(Part)):
-    request = Request(roles_of=roles_of, parts=frozenset(parts), checkpoint=checkpoint)
+    request = Request(roles=RolePlan(), parts=frozenset(parts), checkpoint=checkpoint)
     return read_files(DirectoryRun(folder), request, settings=True)
 
 
@@ -292,7 +292,7 @@ def test_nothing_is_opened_that_no_rule_needs(tmp_path):
     (tmp_path / "training_state.pt").write_bytes(b"broken")
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "train-1.jsonl").write_bytes(b"broken")
-    found = read_files(DirectoryRun(tmp_path), Request(roles_of=roles_of, parts=frozenset()), logs=False)
+    found = read_files(DirectoryRun(tmp_path), Request(roles=RolePlan(), parts=frozenset()), logs=False)
     assert found.problems == []
 
 
@@ -320,7 +320,7 @@ class Remote:
     ],
 )
 def test_files_that_cannot_be_fetched_are_problems(paths):
-    request = Request(roles_of=roles_of, parts=frozenset(Part))
+    request = Request(roles=RolePlan(), parts=frozenset(Part))
     found = read_files(Remote(StoreRefused("you may not see it"), *paths), request)
     assert found.problems
     assert {problem.message for problem in found.problems} == {"you may not see it"}
@@ -471,9 +471,9 @@ def test_a_broken_line_takes_nothing_away_and_a_broken_file_does(tmp_path):
 def test_metric_histories_can_come_from_elsewhere(tmp_path):
     save_lines(tmp_path / "a.jsonl", {"step": 1, "loss": 3.0})
     save_trainer_state(tmp_path / "trainer_state.json", 2)
-    found = read_files(DirectoryRun(tmp_path), Request(roles_of=roles_of, parts=frozenset()), logs=False)
+    found = read_files(DirectoryRun(tmp_path), Request(roles=RolePlan(), parts=frozenset()), logs=False)
     assert found.series == []
-    info = found.evidence(RUN, Request(roles_of=roles_of, parts=frozenset())).info
+    info = found.evidence(RUN, Request(roles=RolePlan(), parts=frozenset())).info
     assert (info.global_step, info.params["max_steps"]) == (2, "100.0")
 
 
@@ -486,7 +486,7 @@ def test_the_trainer_states_of_one_run_repeat_each_other_and_the_longest_counts(
     found = read(tmp_path)
     assert points(found, "loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
     assert found.trainer.source == "checkpoint-3/trainer_state.json"
-    assert found.evidence(RUN, Request(roles_of=roles_of, parts=frozenset())).info.snapshot
+    assert found.evidence(RUN, Request(roles=RolePlan(), parts=frozenset())).info.snapshot
 
 
 def save_checkpoints_at(folder, written, *, planned=100):
@@ -511,19 +511,19 @@ def save_checkpoints_at(folder, written, *, planned=100):
 )
 def test_a_checkpoint_that_is_long_overdue_tells_where_the_run_ended(written, planned, is_snapshot, tmp_path):
     save_checkpoints_at(tmp_path, written, planned=planned)
-    assert read(tmp_path).evidence(RUN, Request(roles_of=roles_of, parts=frozenset())).info.snapshot is is_snapshot
+    assert read(tmp_path).evidence(RUN, Request(roles=RolePlan(), parts=frozenset())).info.snapshot is is_snapshot
 
 
 def test_a_single_checkpoint_of_such_a_run_is_still_of_its_middle(tmp_path):
     save_checkpoints_at(tmp_path, {20: 9000, 40: 7200})
     save(tmp_path / "checkpoint-40" / "optimizer.pt")
-    assert read(tmp_path / "checkpoint-40").evidence(RUN, Request(roles_of=roles_of, parts=frozenset())).info.snapshot
+    assert read(tmp_path / "checkpoint-40").evidence(RUN, Request(roles=RolePlan(), parts=frozenset())).info.snapshot
 
 
 def test_a_trainer_state_at_the_top_is_no_snapshot(tmp_path):
     save_trainer_state(tmp_path / "checkpoint-2" / "trainer_state.json", 2)
     save_trainer_state(tmp_path / "trainer_state.json", 3)
-    assert not read(tmp_path).evidence(RUN, Request(roles_of=roles_of, parts=frozenset())).info.snapshot
+    assert not read(tmp_path).evidence(RUN, Request(roles=RolePlan(), parts=frozenset())).info.snapshot
 
 
 def test_unrelated_trainer_states_are_one_problem_that_names_them(tmp_path):
@@ -623,7 +623,7 @@ def test_settings_alone_are_no_run_and_count_beside_a_checkpoint(tmp_path):
 
 def test_other_settings_are_another_state_of_a_folder(tmp_path):
     save(tmp_path / "last.pt")
-    request = Request(roles_of=roles_of, parts=frozenset())
+    request = Request(roles=RolePlan(), parts=frozenset())
     before = DirectoryRun(tmp_path).fingerprint(request)
     write_settings(tmp_path / "config.json", epochs=20)
     assert DirectoryRun(tmp_path).fingerprint(request) != before

@@ -15,7 +15,7 @@ import pytest
 import tracker_health
 from tracker_health.api import check
 from tracker_health.evidence import Part, Request
-from tracker_health.roles import roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.stores.files.reading import read_files
 from tracker_health.stores.folder.directory import DirectoryRun
 
@@ -120,7 +120,7 @@ def test_the_same_verdict_as_in_json_lines(form, kind, tmp_path):
 
 
 def read(folder):
-    return read_files(DirectoryRun(folder), Request(roles_of=roles_of, parts=frozenset(Part)))
+    return read_files(DirectoryRun(folder), Request(roles=RolePlan(), parts=frozenset(Part)))
 
 
 def sources(found, role="train_loss"):
@@ -182,7 +182,7 @@ def test_event_files_of_restarts_are_one_history(tmp_path):
 
 def test_a_console_log_is_read_where_the_histories_come_from_elsewhere(tmp_path):
     (tmp_path / "output.log").write_text("step 1 loss=2\nTraceback (most recent call last):\nMemoryError: no room\n")
-    found = read_files(DirectoryRun(tmp_path), Request(roles_of=roles_of, parts=frozenset(Part)), logs=False)
+    found = read_files(DirectoryRun(tmp_path), Request(roles=RolePlan(), parts=frozenset(Part)), logs=False)
     assert found.series == []
     assert [one.cause for one in found.text_log.troubles] == ["out of memory"]
 

@@ -26,7 +26,7 @@ from tracker_health.cli import cli
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, StoreUnavailable, WriteError
 from tracker_health.evidence import Part, Request, StepUnit
 from tracker_health.judge.annotations import PENDING, Annotations
-from tracker_health.roles import roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.stores.base import Recorded, WrittenInPart
 from tracker_health.stores.files.naming import is_plain
 from tracker_health.stores.mlflow import connection as mlflow_connection
@@ -44,8 +44,8 @@ pytestmark = [
 ]
 
 STATE = frozenset({Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS})
-METRICS_ONLY = Request(roles_of=roles_of, parts=frozenset())
-WITH_STATE = Request(roles_of=roles_of, parts=STATE)
+METRICS_ONLY = Request(roles=RolePlan(), parts=frozenset())
+WITH_STATE = Request(roles=RolePlan(), parts=STATE)
 
 
 class Store:
@@ -306,7 +306,7 @@ def test_local_artifacts_are_read_in_place_and_stay(local, checkpoint):
     local.client.log_artifact(run_id, str(checkpoint))
     run = local.open(run_id)
     # A limit on downloads says nothing about files that are here.
-    assert run.read(Request(roles_of=roles_of, parts=STATE, max_download=1)).optimizer is not None
+    assert run.read(Request(roles=RolePlan(), parts=STATE, max_download=1)).optimizer is not None
     assert run._artifacts._downloads._folder is None
     path = run._artifacts.local(run._artifacts.files[0])
     run.close()
@@ -320,7 +320,7 @@ def test_a_checkpoint_above_the_limit_is_missing_with_the_reason(remote, checkpo
         shutil.copy(checkpoint, tmp_path / name)
         remote.client.log_artifact(run_id, str(tmp_path / name), folder)
     run = remote.open(run_id)
-    evidence = run.read(Request(roles_of=roles_of, parts=STATE, max_download=100))
+    evidence = run.read(Request(roles=RolePlan(), parts=STATE, max_download=100))
     assert evidence.optimizer is None
     assert evidence.problems == ()
     assert "--max-download" in evidence.missing[Part.OPTIMIZER_STATE]

@@ -16,7 +16,7 @@ import tracker_health as th
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused
 from tracker_health.evidence import Part, Request, StepUnit
 from tracker_health.readers import mlflow_folder
-from tracker_health.roles import roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.runs.lookup import open_run
 from tracker_health.stores.mlflow.connection import _folders_allowed, folder_of
 from tracker_health.stores.mlflow.folder import LoneMlflowRun
@@ -24,7 +24,7 @@ from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
 
 mlflow = pytest.importorskip("mlflow")
 
-METRICS_ONLY = Request(roles_of=roles_of, parts=frozenset())
+METRICS_ONLY = Request(roles=RolePlan(), parts=frozenset())
 
 
 @pytest.fixture(autouse=True)
@@ -252,7 +252,7 @@ def test_what_was_not_looked_at_is_told(lone, monkeypatch):
     monkeypatch.setattr(os, "scandir", scandir)
     assert "artifacts/secret" in str(th.check(lone).errors)
     monkeypatch.setattr("tracker_health.stores.folder.directory.MAX_FILES", 1)
-    assert "more than 1 files" in str(open_run(lone).read(Request(roles_of=roles_of, parts=frozenset(Part))).problems)
+    assert "more than 1 files" in str(open_run(lone).read(Request(roles=RolePlan(), parts=frozenset(Part))).problems)
 
 
 def test_a_metric_that_goes_while_it_is_looked_at(lone):

@@ -19,7 +19,7 @@ from tracker_health.evidence import Part, Request
 from tracker_health.readers.files import ranged_file
 from tracker_health.readers.files.ranged_file import BLOCK, NEAR, PIECE, PartsRefused, RangedFile, Remote
 from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
-from tracker_health.roles import roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.stores.remote import http_parts, url
 from tracker_health.stores.remote.url import is_checkpoint_url, open_url
 
@@ -28,7 +28,7 @@ from .test_mlflow_store import Store, descent
 
 torch = pytest.importorskip("torch")
 
-REQUEST = Request(roles_of=roles_of, parts=frozenset(Part))
+REQUEST = Request(roles=RolePlan(), parts=frozenset(Part))
 EVEN = (256, 1024)  # of a tensor of 1 MiB
 
 
@@ -67,7 +67,7 @@ def _no_waiting(monkeypatch):
 
 def read(address, **changes):
     with contextlib.closing(open_url(address)) as run:
-        return run.read(Request(roles_of=roles_of, parts=frozenset(Part), **changes))
+        return run.read(Request(roles=RolePlan(), parts=frozenset(Part), **changes))
 
 
 def same_state(evidence, path):
@@ -329,7 +329,7 @@ def test_the_limit_for_an_artifact_counts_what_will_be_fetched(store, mostly_wei
     store.client.log_artifact(run_id, str(mostly_weights), "checkpoints")
     for limit, read_it in ((20 * 10**6, True), (10**7, False)):
         with contextlib.closing(store.open(run_id)) as run:
-            evidence = run.read(Request(roles_of=roles_of, parts=frozenset(Part), max_download=limit))
+            evidence = run.read(Request(roles=RolePlan(), parts=frozenset(Part), max_download=limit))
         assert (evidence.optimizer is not None) is read_it
         assert read_it or "of which 16.8 MB would be fetched" in evidence.missing[Part.OPTIMIZER_STATE]
 

@@ -15,7 +15,7 @@ import pytest
 
 import tracker_health as th
 from tracker_health.evidence import Request, StepUnit
-from tracker_health.roles import MetricRoles
+from tracker_health.roles import RolePlan
 from tracker_health.stores.mlflow.folder import open_run_folder
 
 REAL = Path(__file__).parents[3] / "shared" / "real_runs"
@@ -23,7 +23,7 @@ FOLDERS = sorted((REAL / "raw" / "mlflow").glob("*"))
 
 pytestmark = pytest.mark.skipif(not FOLDERS, reason="shared/real_runs/raw/mlflow is not here")
 
-EVERYTHING = Request(roles_of=lambda names: MetricRoles({}, dict.fromkeys(names, "any")), parts=frozenset())
+EVERYTHING = Request(roles=RolePlan(every=True), parts=frozenset())
 
 
 def the_folders():

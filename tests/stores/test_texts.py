@@ -9,12 +9,12 @@ import pytest
 
 from tracker_health.evidence import Part, Request
 from tracker_health.readers.files.random_access import LocalFile
-from tracker_health.roles import roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.stores.files.reading import opened_files, relevant_files
 from tracker_health.stores.files.text_logs import MOST_TEXTS, may_be_text_log
 from tracker_health.stores.folder.directory import MANY_FILES, DirectoryRun
 
-REQUEST = Request(roles_of=roles_of, parts=frozenset(Part))
+REQUEST = Request(roles=RolePlan(), parts=frozenset(Part))
 LINES = [f"2025-10-13 04:01:54 - INFO - step={step}/400 loss={3 / step:.4f} lr=1.0e-03\n" for step in range(1, 401)]
 LOG = "".join(LINES)
 BANNER = "Module(in_features, out_features) of a very large model that is printed in full\n"

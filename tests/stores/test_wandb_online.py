@@ -17,7 +17,7 @@ import tracker_health as th
 from tracker_health.api import runs_of_project
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, WriteError
 from tracker_health.evidence import Part, Request
-from tracker_health.roles import roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.stores.remote import deadline
 from tracker_health.stores.wandb import connection, online_history, online_writer
 from tracker_health.stores.wandb.address import Address
@@ -151,7 +151,7 @@ def test_metrics_that_were_logged_at_different_steps_keep_all_their_points(wandb
     rows = [{"_step": n, "_timestamp": 1.0 * n, **more, **loss[n]} for n in range(1500)]
     run.history = [json.dumps(row) for row in rows]
     with closing_run("wandb:team/proj/abc") as opened:
-        evidence = opened.read(Request(roles_of=roles_of, parts=frozenset()))
+        evidence = opened.read(Request(roles=RolePlan(), parts=frozenset()))
     found = {one.name: one.steps.tolist() for one in evidence.series}
     assert found == {
         "train/loss": [n for n in range(1500) if n % 3],
@@ -168,7 +168,7 @@ def test_steps_far_apart_cost_no_request_each(wandb_server):
 
 def series_of(name):
     with closing_run(name) as opened:
-        evidence = opened.read(Request(roles_of=roles_of, parts=frozenset()))
+        evidence = opened.read(Request(roles=RolePlan(), parts=frozenset()))
     return evidence.first("train_loss")
 
 
@@ -367,7 +367,7 @@ run.finish()
 """
     python(environment, tmp_path, "-c", logging)
     with closing_run("wandb:team/proj/abc") as opened:
-        request = Request(roles_of=roles_of, parts=frozenset({Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS}))
+        request = Request(roles=RolePlan(), parts=frozenset({Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS}))
         first = opened.fingerprint(request)
         evidence = opened.read(request)
         folder = opened._files._downloads._folder.name
@@ -376,7 +376,7 @@ run.finish()
     assert not Path(folder).exists()
     with closing_run("wandb:team/proj/abc") as opened:
         assert opened.fingerprint(request) == first
-        limited = opened.read(Request(roles_of=roles_of, parts=request.parts, max_download=100))
+        limited = opened.read(Request(roles=RolePlan(), parts=request.parts, max_download=100))
     assert limited.optimizer is None
     assert "above the limit of 100 bytes" in limited.missing[Part.OPTIMIZER_STATE]
 
@@ -391,7 +391,7 @@ def test_logs_among_the_files_are_read_where_no_loss_was_logged(wandb_server):
 
 def series_at(name):
     with closing_run(name) as opened:
-        return opened.read(Request(roles_of=roles_of, parts=frozenset())).series
+        return opened.read(Request(roles=RolePlan(), parts=frozenset())).series
 
 
 def test_of_a_large_checkpoint_only_the_needed_parts_are_fetched(wandb_server, tmp_path):
@@ -406,7 +406,7 @@ def test_of_a_large_checkpoint_only_the_needed_parts_are_fetched(wandb_server, t
     logged(wandb_server).files = {"last.ckpt": Blob(path.read_bytes())}
     parts = frozenset({Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS})
     with closing_run("wandb:team/proj/abc") as opened:
-        evidence = opened.read(Request(roles_of=roles_of, parts=parts, max_download=4 * 10**6))
+        evidence = opened.read(Request(roles=RolePlan(), parts=parts, max_download=4 * 10**6))
     assert evidence.problems == ()
     assert evidence.optimizer.source == "last.ckpt"
     assert path.stat().st_size > 12 * 10**6

@@ -11,7 +11,7 @@ import pytest
 
 from tracker_health.api import check
 from tracker_health.evidence import Attribution, Part, Request, TensorHeader, Weights
-from tracker_health.roles import roles_of
+from tracker_health.roles import RolePlan
 from tracker_health.stores.files import weights
 from tracker_health.stores.files.reading import read_files, relevant_files
 from tracker_health.stores.folder.directory import DirectoryRun
@@ -24,7 +24,7 @@ ADAPTER = Path(__file__).parent.parent / "data" / "attribution" / "lora_layers"
 
 
 def read(folder, *, parts=frozenset(Part)):
-    return read_files(DirectoryRun(folder), Request(roles_of=roles_of, parts=frozenset(parts)))
+    return read_files(DirectoryRun(folder), Request(roles=RolePlan(), parts=frozenset(parts)))
 
 
 def save_optimizer(folder, *shapes, steps=3, **beside):

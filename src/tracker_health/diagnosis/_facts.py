@@ -71,11 +71,6 @@ class Facts:
         value = self.found[code].measured.get(name) if code in self.found else None
         return float(value) if isinstance(value, (int, float)) else None
 
-    def passed_with(self, code: str, name: str) -> float | None:
-        """A number of a result, whatever its verdict."""
-        value = next((one.measured.get(name) for one in self.results if one.code == code), None)
-        return float(value) if isinstance(value, (int, float)) else None
-
     def names(self, code: str, key: str) -> list[str]:
         """A list of names in the details of a finding."""
         listed = self.found[code].details.get(key) if code in self.found else None

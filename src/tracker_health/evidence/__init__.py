@@ -4,6 +4,7 @@ Readers and stores make these; nothing here does I/O. Arrays are float64 or int6
 """
 
 from tracker_health.evidence.children import Child, Children
+from tracker_health.evidence.confirmation import Confirmed, confirm
 from tracker_health.evidence.course import CHARACTERS, SHARES, Baseline, Course, Usual
 from tracker_health.evidence.curve import (
     FEW_POINTS,
@@ -70,6 +71,7 @@ __all__ = [
     "Baseline",
     "Child",
     "Children",
+    "Confirmed",
     "Course",
     "Curve",
     "DlmCheckpoint",
@@ -110,6 +112,7 @@ __all__ = [
     "WeightChange",
     "Weights",
     "accumulation",
+    "confirm",
     "is_of_the_end",
     "is_whole_multiple",
     "label_of",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tracker_health.evidence.series import Series
-from tracker_health.roles import MetricRoles
+from tracker_health.roles import RolePlan
 
 
 class Part(StrEnum):
@@ -60,49 +58,18 @@ class Need:
         return (self.role, *self.any_of)
 
 
-Confirm = Callable[[Iterable[Series], MetricRoles], tuple[tuple[Series, ...], tuple[str, ...]]]
-"""From series as they were read, and what all metric names of the run are, to those that are judged, and notes."""
-
-
-def as_read(series: Iterable[Series], _: MetricRoles) -> tuple[tuple[Series, ...], tuple[str, ...]]:
-    """The series as they are.
-
-    Args:
-        series: The series.
-        _: What all metric names of the run are, which makes no difference here.
-
-    Returns:
-        The series, and no notes.
-    """
-    return tuple(series), ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What the configured rules need, so that a source reads nothing else.
 
-    ``roles_of`` decides what metric names of a run are, as far as these names tell; for the same names it gives the
-    same value. ``confirm`` takes what was read, and the decision on every metric name of the run. It gives the series
-    with the roles in which they are judged, and notes. ``parts`` are the parts that some rule needs. ``checkpoint`` is
-    a path chosen by the user, relative to the run; ``max_download`` a limit in bytes.
+    ``roles`` says what metric names of a run are, and which of them are read. ``parts`` are the parts that some rule
+    needs. ``checkpoint`` is a path chosen by the user, relative to the run; ``max_download`` a limit in bytes.
     """
 
-    roles_of: Callable[[Iterable[str]], MetricRoles]
+    roles: RolePlan
     parts: frozenset[str]
-    confirm: Confirm = as_read
     checkpoint: str | None = None
     max_download: int = 2 * 10**9
-
-    def select_names(self, names: Iterable[str]) -> Mapping[str, str]:
-        """The metrics that are read, for readers of files whose names are known only when they are read.
-
-        Args:
-            names: Metric names, in the order of the file.
-
-        Returns:
-            The role of each name that is read.
-        """
-        return self.roles_of(names).needed
 
     def needs(self, *parts: Part) -> bool:
         """Whether some rule needs one of these parts.

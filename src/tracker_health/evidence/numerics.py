@@ -50,11 +50,6 @@ def local_noise(values: FloatArray) -> float:
     return float(_MAD_TO_SIGMA * median(np.abs(np.diff(values))) / np.sqrt(2.0))
 
 
-def robust_sigma(values: FloatArray) -> float:
-    """Standard deviation from the median absolute deviation. Hampel (1974)."""
-    return float(_MAD_TO_SIGMA * median(np.abs(values - median(values)))) if len(values) else 0.0
-
-
 def block_medians(values: FloatArray, size: int) -> FloatArray:
     """Medians of consecutive blocks of ``size`` values, aligned to the end; leftover values at the start join the
     first block.
@@ -155,24 +150,6 @@ def placeholders(values: FloatArray) -> npt.NDArray[np.bool_]:
     regular = distances.min() > 1 and distances.min() >= 0.5 * usual and distances.max() <= 1.5 * usual
     ends = good[0] <= usual and len(values) - 1 - good[-1] < usual
     return bad if regular and ends else none
-
-
-def evaluation_noise(values: FloatArray) -> float:
-    """Evaluations are few, and a steep descent must not pass for noise: second differences do not see it, and the root
-    mean square of those after the first third wastes none of them.
-    """
-    bends = np.diff(values, 2)
-    late = bends[len(bends) // 3 :]
-    robust = min(local_noise(values), 1.4826 * median(np.abs(bends)) / float(np.sqrt(6.0)))
-    return max(robust, min(3.0 * robust, float(np.sqrt(np.mean(late**2) / 6.0))))
-
-
-def noise_of_bends(bends: FloatArray) -> float:
-    """Standard deviation of the noise that makes such second differences of a straight line: their root mean square."""
-    largest = float(np.abs(bends).max()) if len(bends) else 0.0
-    if largest == 0.0:
-        return 0.0
-    return largest * float(np.sqrt(np.mean((bends / largest) ** 2) / 6.0))
 
 
 _REGULAR = 5

@@ -14,7 +14,6 @@ from tracker_health.diagnosis import diagnosis_of
 from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, Part, Request
 from tracker_health.facts.steps import plan_reached
-from tracker_health.judge.confirmation import confirm
 from tracker_health.judge.coverage import RuleOutcome, coverage_of, notes_on, why_unjudged
 from tracker_health.judge.run_rule import judged, off_stdout
 from tracker_health.report.result import (
@@ -30,9 +29,7 @@ from tracker_health.roles import (
     LOSS_PART,
     SHOW_TRAINING,
     VAL_LOSS_TERM,
-    Decider,
     Meaning,
-    MetricRoles,
 )
 from tracker_health.rules.probe import Probe, thresholds_of
 from tracker_health.rules.registry import plugins, probe_classes
@@ -129,10 +126,8 @@ def request_for(probes: Iterable[Probe], config: Config) -> Request:
     for whole, term in (("train_loss", LOSS_PART), ("val_loss", VAL_LOSS_TERM)):
         wanted |= {term} if whole in wanted else set()
 
-    read = frozenset(wanted)
     return Request(
-        roles_of=Decider(lambda names: MetricRoles.of(config.understand(names), read)),
-        confirm=confirm,
+        roles=config.role_plan(frozenset(wanted)),
         parts=frozenset(role for role in wanted if role in set(Part)),
         checkpoint=config.checkpoint,
         max_download=config.max_download,

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tracker_health.config import Config, preset
 from tracker_health.errors import ConfigError, named
-from tracker_health.evidence import Evidence, RunInfo, RunRef
+from tracker_health.evidence import Evidence, RunInfo, RunRef, confirm
 from tracker_health.live.history import LoggedSoFar
 from tracker_health.live.rules import share_known
 from tracker_health.live.together import LookSchedule, from_first, is_first, is_one_of_several
@@ -107,7 +107,7 @@ class LiveHealth:
         if plan is not None:
             self._params.setdefault(_PLAN_PARAM, f"{plan:g}")
         self._dry_run, self._on_finding = dry_run, on_finding
-        self._history = LoggedSoFar(self._judge.request.select_names, "the training")
+        self._history = LoggedSoFar(self._judge.request.roles, "the training")
         self._runs, self._alert, self._marked = LiveRuns(runs), alert, Verdict.PASS
         self._requests = Requests(self._asked) if obey else None
         self._asked_for: tuple[LiveFinding, Stop] | None = None
@@ -259,8 +259,8 @@ class LiveHealth:
 
     def _evidence(self) -> Evidence:
         names = self._history.names
-        roles = self._judge.request.roles_of(names)
-        series, notes = self._judge.request.confirm(self._history.series(), roles)
+        roles = self._judge.request.roles.of(names)
+        series, notes = confirm(self._history.series(), roles)
         info = RunInfo(status="RUNNING", tracker="the training", params=self._params, metric_names=names)
         ref = RunRef(store="live", id="", name="the training")
         return Evidence(

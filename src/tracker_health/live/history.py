@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tracker_health.evidence import Series
+from tracker_health.roles import RolePlan
 
 _MOST_NAMES = 2000
 _SORTED_OUT_AT = 1000  # points, after which what no rule asks for is let go
@@ -16,12 +17,12 @@ _SORTED_OUT_AT = 1000  # points, after which what no rule asks for is let go
 class LoggedSoFar:
     """Metrics by name and step.
 
-    ``select``: of the names those that rules ask for. Of the others nothing is kept once the history is long: memory
+    ``roles``: says which names rules ask for. Of the others nothing is kept once the history is long: memory
     is 16 bytes for each point of a metric that is judged. ``points``: rows, one for each step.
     """
 
-    def __init__(self, select: Callable[[Iterable[str]], Mapping[str, str]], source: str) -> None:
-        self._select, self._source = select, source
+    def __init__(self, roles: RolePlan, source: str) -> None:
+        self._roles, self._source = roles, source
         self._steps: dict[str, array[int]] = {}
         self._values: dict[str, array[float]] = {}
         self._dropped: set[str] = set()
@@ -61,7 +62,7 @@ class LoggedSoFar:
         new = new[: max(0, _MOST_NAMES - len(self._values) - len(self._dropped))]
         if not new:
             return
-        wanted = self._select([*self._values, *new]) if self.points >= _SORTED_OUT_AT else dict.fromkeys(new, "")
+        wanted = self._roles.needed([*self._values, *new]) if self.points >= _SORTED_OUT_AT else dict.fromkeys(new, "")
         for name in new:
             if name in wanted:
                 self._values[name], self._steps[name] = array("d"), array("q")
@@ -69,14 +70,14 @@ class LoggedSoFar:
                 self._dropped.add(name)
 
     def _sort_out(self) -> None:
-        wanted = self._select(self.names)
+        wanted = self._roles.needed(self.names)
         for name in [name for name in self._values if name not in wanted]:
             del self._values[name], self._steps[name]
             self._dropped.add(name)
 
     def series(self) -> list[Series]:
         """A series for each metric that rules ask for, without its role."""
-        wanted = self._select(self.names)
+        wanted = self._roles.needed(self.names)
         return [
             Series(
                 name=name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,6 +14,7 @@ from tracker_health.errors import ReadError
 from tracker_health.evidence import BEST_CHECKPOINT, Series, StepUnit
 from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, parse_json
 from tracker_health.readers.files.regular_file import read_regular
+from tracker_health.roles import RolePlan
 
 MAX_BYTES = 20 * 2**20
 
@@ -38,9 +39,7 @@ class TrainerState:
     loss_by_step: Mapping[int, float]
 
 
-def read_trainer_state(
-    path: Path, source: str, select_names: Callable[[Iterable[str]], Mapping[str, str]]
-) -> TrainerState:
+def read_trainer_state(path: Path, source: str, roles: RolePlan) -> TrainerState:
     """The trainer state of a file; each numeric field of its log history is a series over optimizer steps.
 
     A row holds only what was logged at its step. So null, which several writers of JSON put for NaN, is NaN in the loss
@@ -52,21 +51,21 @@ def read_trainer_state(
     """
     state = _load(path)
     columns = _columns(state["log_history"])
-    roles = select_names(columns)
+    read = roles.needed(columns)
     global_step, max_steps = as_step(state.get("global_step")), as_step(state.get("max_steps"))
     return TrainerState(
         source=source,
         series=tuple(
             Series(
                 name=name,
-                role=roles[name],
+                role=read[name],
                 source=source,
                 step_unit=StepUnit.OPTIMIZER_STEP,
                 steps=np.array(columns[name][0], dtype=np.int64),
                 values=np.array(columns[name][1], dtype=np.float64),
             )
             for name in columns
-            if name in roles
+            if name in read
         ),
         names=tuple(columns),
         params=_params(state),

@@ -4,7 +4,7 @@ prints as text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
@@ -75,19 +75,6 @@ def cause_page(cause: Cause, runs: Sequence[Diagnosed] = ()) -> str:
     for title, body in _sections(cause, runs):
         lines += [f"{title}\n", body, ""]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def causes_index(causes: Iterable[Cause]) -> str:
-    """The Markdown page that lists the causes, and says how they are ranked."""
-    lines = [
-        "# The causes",
-        "",
-        "What a diagnosis can say of a run: one cause, how sure it is, and one thing to do.",
-        "",
-    ]
-    lines += ["| cause | what it is |", "|---|---|"]
-    lines += [f"| [{cause.name}]({cause.name}.md) | {cause.summary} |" for cause in causes]
-    return "\n".join([*lines, "", "## How causes are ranked", "", HOW]) + "\n"
 
 
 def _sections(cause: Cause, runs: Sequence[Diagnosed]) -> Iterator[tuple[str, str]]:

@@ -5,14 +5,13 @@ docstring and thresholds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 
 from tracker_health.render.calibration import calibration_in_short
-from tracker_health.render.rule_page import example_lines, rule_text, vote_of
+from tracker_health.render.rule_page import example_lines, rule_text
 from tracker_health.rules.probe import CASES, EXAMPLE, Probe, explanation_of, thresholds_of
 from tracker_health.text import printable
-from tracker_health.words.retired import Retired, RetiredThreshold
+from tracker_health.words.retired import Retired
 
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s")
 
@@ -20,25 +19,6 @@ _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s")
 MOST_LINES = 40
 """Of the short explanation of a rule: what a terminal shows without scrolling."""
 _COLUMNS = 100
-GROUPS: Mapping[str, str] = {
-    "curves": "Loss",
-    "validation": "Validation",
-    "reinforcement": "Reinforcement learning",
-    "gradients": "Gradients",
-    "optimizer": "Optimizer",
-    "weights": "Weights",
-    "live": "Layers, while training",
-    "run": "How the run went",
-    "system": "Speed and memory",
-    "fine_tune": "Regularised training",
-}
-"""What the packages of rules are called, in the order of the navigation."""
-
-_ABOUT_RULES = (
-    "Each rule reads one kind of evidence and says pass, warn or fail. Rules with *no vote* are measured and "
-    "shown, and do not change a run's verdict by default. `tracker-health explain CODE` prints a page in short, "
-    "`--full` all of it."
-)
 _LEAST_LINES = 4
 
 
@@ -100,57 +80,9 @@ def explain_in_full(probe: type[Probe]) -> str:
 
 def explain_retired(rule: Retired) -> str:
     """What there is to say of a rule that was retired, as plain text."""
-    return f"{rule.code} {rule.name} (retired)\n\n{_fate(rule)}\n"
+    return f"{rule.code} {rule.name} (retired)\n\n{fate_of(rule)}\n"
 
 
-def _fate(rule: Retired) -> str:
+def fate_of(rule: Retired) -> str:
+    """When and why a rule was retired."""
     return f"{rule.fate}: {rule.why.rstrip('.')}. Reports and tags of earlier versions may still name it."
-
-
-def retired_page(rule: Retired, names: Mapping[str, str]) -> str:
-    """The Markdown page of a retired rule. ``names``: of the rules that are there, by code."""
-    links = "\n".join(f"- [{code} {names[code]}]({code}.md)" for code in rule.replaced_by)
-    return f"# {rule.code} {rule.name}\n\n*retired*\n\n{_fate(rule)}\n" + (f"\n{links}\n" if links else "")
-
-
-def index(
-    probes: Iterable[type[Probe]], retired: Iterable[Retired] = (), retired_thresholds: Sequence[RetiredThreshold] = ()
-) -> str:
-    """The Markdown page that lists the rules, by what they read."""
-    lines = ["# The rules", "", _ABOUT_RULES, ""]
-    groups: dict[str, list[type[Probe]]] = {}
-    for probe in probes:
-        groups.setdefault(group_of(probe), []).append(probe)
-    for title, members in groups.items():
-        lines += [f"## {title}", "", "| rule | what it finds | verdict |", "|---|---|---|"]
-        for probe in members:
-            link = f"[{probe.code} {probe.name}]({probe.code}.md)"
-            lines.append(f"| {link} | {explanation_of(probe).summary} | {vote_of(probe)} |")
-        lines.append("")
-    gone = [
-        f"| [{one.code} {one.name}]({one.code}.md) | {', '.join(one.replaced_by)} | {one.since} |" for one in retired
-    ]
-    if gone:
-        lines += ["## Retired", "", "| rule | replaced by | since |", "|---|---|---|", *gone, ""]
-    if retired_thresholds:
-        lines += [
-            "## Retired settings",
-            "",
-            "They are still understood, and do nothing: a warning names what replaced them.",
-            "",
-        ]
-        lines += ["| setting | replaced by | why |", "|---|---|---|"]
-        lines += [
-            f"| `{one.rule}.{one.threshold}` | {_code(one.replaced_by)} | {one.why} |" for one in retired_thresholds
-        ]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _code(name: str | None) -> str:
-    return f"`{name}`" if name else "nothing"
-
-
-def group_of(probe: type[Probe]) -> str:
-    """By the package that a rule lies in."""
-    package = probe.__module__.split(".")[-2] if probe.__module__.startswith("tracker_health.") else ""
-    return GROUPS.get(package, "Other")

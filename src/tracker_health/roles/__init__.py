@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tracker_health.roles.decided import Decider, MetricRoles
+from tracker_health.roles.decided import NOTHING_READ, OWN_PREFIXES, MetricRoles, RolePlan, understand
 from tracker_health.roles.meaning import (
     ANY_LOSS,
     LOSS_PART,
@@ -25,37 +25,18 @@ from tracker_health.roles.meaning import (
 )
 from tracker_health.roles.objectives import adversary_of
 from tracker_health.roles.patterns import DEFAULT_PATTERNS, Patterns
-from tracker_health.roles.run import Run
 from tracker_health.roles.words import HELD_OUT, HELD_OUT_BESIDE_TR, normal_form, word_set, words_of
 
 __all__ = [
-    "ANY_LOSS", "DEFAULT_PATTERNS", "HELD_OUT_WORDS", "LOSSES", "LOSS_PART", "OBJECTIVE_LOSS", "OWN_PREFIXES", "REWARDS", "SHOW_TRAINING",
-    "TERMS", "TRAIN_LOSS", "VAL_LOSS", "VAL_LOSS_TERM", "Decider", "Meaning", "MetricRoles", "Patterns", "adversary_of", "assign",
-    "is_perplexity", "normal_form", "roles_of", "understand", "word_set", "words_of",
+    "ANY_LOSS", "DEFAULT_PATTERNS", "HELD_OUT_WORDS", "LOSSES", "LOSS_PART", "NOTHING_READ", "OBJECTIVE_LOSS", "OWN_PREFIXES", "REWARDS", "SHOW_TRAINING",
+    "TERMS", "TRAIN_LOSS", "VAL_LOSS", "VAL_LOSS_TERM", "Meaning", "MetricRoles", "Patterns", "RolePlan", "adversary_of", "assign",
+    "is_perplexity", "normal_form", "understand", "word_set", "words_of",
 ]  # fmt: skip
-
-OWN_PREFIXES = ("health/", "health.")
-"""Names under which this tool writes; they are never read back as evidence."""
 
 HELD_OUT_WORDS = (*sorted(HELD_OUT), *sorted(HELD_OUT_BESIDE_TR))
 """What names call samples that a model is not trained on."""
 
 _PERPLEXITIES = frozenset({"ppl", "perplexity"})
-
-
-def understand(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAULT_PATTERNS) -> dict[str, Meaning]:
-    """What each name of a run means. A name that a pattern fits has that pattern's role; the others follow the grammar,
-    but for roles that were given patterns of their own.
-    """
-    known = list(dict.fromkeys(name for name in names if not name.startswith(OWN_PREFIXES)))
-    by_pattern = Patterns.of(patterns)
-    given = {name: role for name in known if (role := by_pattern.role(normal_form(name))) is not None}
-    return Run(known, given, by_pattern.own).meanings
-
-
-def roles_of(names: Iterable[str]) -> MetricRoles:
-    """What each name of a run means by the usual patterns; every name that has a role is read."""
-    return MetricRoles.of(understand(names))
 
 
 def assign(names: Iterable[str], patterns: Mapping[str, tuple[str, ...]] = DEFAULT_PATTERNS) -> dict[str, str]:

@@ -369,10 +369,6 @@ class RegisteredModel(Protocol):
         """What of its record says that something about it changed, our own tags aside."""
 
     @property
-    def created(self) -> float | None:
-        """When it was registered, in seconds since 1970; None where that is not known."""
-
-    @property
     def tags(self) -> Mapping[str, str]:
         """Its tags, all of them."""
 

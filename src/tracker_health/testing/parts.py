@@ -15,6 +15,7 @@ from tracker_health.readers.log_formats.text_lines import log_of
 from tracker_health.readers.optimizers.optimizer_state import optimizer_state
 from tracker_health.readers.tensors.tensor_values import BLOCK_VALUES, Room, TensorStatistics, Values
 from tracker_health.readers.tensors.weights import Budget, StoredTensor, changes, described
+from tracker_health.roles import NOTHING_READ
 
 StateDict = Mapping[str, Any]
 """An optimizer's state dict as torch saves it (``state``, ``param_groups``), or by name what it keeps of parameters."""
@@ -78,7 +79,7 @@ def make_text_log(text: str) -> TextLog:
     Raises:
         ValueError: the text is empty.
     """
-    log = log_of(text.encode(), lambda _: {}).text
+    log = log_of(text.encode(), NOTHING_READ).text
     if log is None or not log.lines:
         raise ValueError("the text of a console log has no line")
     return replace(log, source=_SOURCE)

@@ -22,6 +22,7 @@ from tracker_health.evidence import (
     StepUnit,
     TextLog,
     Weights,
+    confirm,
 )
 from tracker_health.judge.engine import diagnose, request_for
 from tracker_health.report.result import ProbeResult, Report, SkippedProbe
@@ -152,9 +153,9 @@ def _assert(problem: str | None) -> None:
 def _confirmed(request: Request, series: Mapping[str, Points | Series], step_unit: StepUnit) -> tuple[Series, ...]:
     """Only those that the rule needs, with their roles: what a store would have read."""
     ready = {name: one for name, one in series.items() if isinstance(one, Series) and one.role is not None}
-    roles = request.select_names([name for name in series if name not in ready])
+    roles = request.roles.needed([name for name in series if name not in ready])
     read = tuple(_series(name, series[name], role, step_unit) for name, role in roles.items())
-    return (*request.confirm(read, request.roles_of(tuple(series)))[0], *ready.values())
+    return (*confirm(read, request.roles.of(series)).series, *ready.values())
 
 
 def _series(name: str, points: Points | Series, role: str, step_unit: StepUnit) -> Series:

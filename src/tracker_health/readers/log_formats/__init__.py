@@ -9,13 +9,14 @@ from pathlib import Path, PurePosixPath
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.files.regular_file import open_log
-from tracker_health.readers.log_formats.base import HEAD_BYTES, Log, LogFormat, SelectNames
+from tracker_health.readers.log_formats.base import HEAD_BYTES, Log, LogFormat
 from tracker_health.readers.log_formats.csv_table import CsvTable
 from tracker_health.readers.log_formats.event_file import EventFile
 from tracker_health.readers.log_formats.gap_log import GapLog
 from tracker_health.readers.log_formats.json_history import JsonHistory
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.log_formats.text_lines import TextLines, log_of
+from tracker_health.roles import RolePlan
 
 FORMATS: tuple[LogFormat, ...] = (EventFile(), GapLog(), StepLog(), JsonHistory(), CsvTable(), TextLines())
 """Of two that recognise a file the first is tried first, and the other where that finds nothing."""
@@ -56,7 +57,7 @@ def is_table(head: bytes) -> bool:
     return any(FORMATS[one].recognises(head) for one in (1, 2, 4))
 
 
-def read_log(path: Path, source: str, select_names: SelectNames, prefix: str = "") -> tuple[Log, LogFormat | None]:
+def read_log(path: Path, source: str, roles: RolePlan) -> tuple[Log, LogFormat | None]:
     """What a log holds, and its format: the first that finds a metric in it and fits most of its lines; else, of those
     that may be it, the one that finds most. Each is tried once at most.
 
@@ -72,7 +73,7 @@ def read_log(path: Path, source: str, select_names: SelectNames, prefix: str = "
     failure: ReadError | None = None
     for one in formats:
         try:
-            log = one.read(path, source, select_names, prefix)
+            log = one.read(path, source, roles)
         except ReadError as error:
             failure = failure or error
             continue
@@ -97,7 +98,6 @@ __all__ = [
     "FORMATS",
     "Log",
     "LogFormat",
-    "SelectNames",
     "formats_of",
     "is_table",
     "log_of",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from tracker_health.evidence import Series, TextLog
-
-SelectNames = Callable[[Iterable[str]], Mapping[str, str]]
-"""All of a log's names to the needed ones with their roles."""
+from tracker_health.roles import RolePlan
 
 HEAD_BYTES = 2**16
 
@@ -49,8 +47,8 @@ class LogFormat(Protocol):
     def recognises(self, head: bytes) -> bool:
         """Whether a file that begins like this (its first ``HEAD_BYTES`` bytes) has this format."""
 
-    def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
-        """The metric series of a file. ``prefix`` is put before every name.
+    def read(self, path: Path, source: str, roles: RolePlan) -> Log:
+        """The metric series of a file that ``roles`` wants read.
 
         Raises:
             ReadError: it is no regular file, has too many fields, or is far too long.

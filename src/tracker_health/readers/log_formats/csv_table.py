@@ -9,12 +9,13 @@ from pathlib import Path
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_LINE_BYTES, as_number
-from tracker_health.readers.log_formats.base import Log, SelectNames
+from tracker_health.readers.log_formats.base import Log
 from tracker_health.readers.log_formats.names import axis_of
 from tracker_health.readers.log_formats.row_kinds import EMPTY
 from tracker_health.readers.log_formats.step_log import OtherLines
 from tracker_health.readers.log_formats.table import LogTable
 from tracker_health.readers.log_formats.text_blocks import blocks, text_of
+from tracker_health.roles import RolePlan
 
 _DELIMITERS = ",\t;|"
 _LINES_LOOKED_AT = 50
@@ -49,8 +50,8 @@ class CsvTable:
         few = len(rows) < _FEWEST_ROWS or 2 * len(whole) < len(rows) or (len(header) == 1 and min(numbers) < 1)
         return not few and 2 * sum(numbers) >= sum(map(len, whole))
 
-    def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
-        table = LogTable(select_names, prefix)
+    def read(self, path: Path, source: str, roles: RolePlan) -> Log:
+        table = LogTable(roles)
         header: list[str] = []
         columns: list[int] = []
         names: tuple[str, ...] = ()
@@ -58,7 +59,7 @@ class CsvTable:
         last = 0
         for last, delimiter, cells in _rows(path):
             if not header and not _is_header(cells):
-                header = _names_of_numbers(cells, path.stem, select_names)
+                header = _names_of_numbers(cells, path.stem, roles)
                 names, columns = tuple(header), [*range(len(header))]
             elif not header or cells == header or (_is_header(cells) and any(axis_of(name.strip()) for name in cells)):
                 header, (names, columns) = cells, _columns(cells, path)
@@ -96,14 +97,14 @@ def _are_numbers(rows: list[list[str]]) -> bool:
     return len(rows) >= _FEWEST_ROWS and width <= 2 and fit >= len(rows) - 1
 
 
-def _names_of_numbers(cells: list[str], stem: str, select_names: SelectNames) -> list[str]:
+def _names_of_numbers(cells: list[str], stem: str, roles: RolePlan) -> list[str]:
     """The names of numbers that have none: the last one's is the file's, where that is a metric's.
 
     Raises:
         ReadError: it is not.
     """
     for name in (stem, _OF_A_FILE.sub("", stem)):
-        if name and select_names([name]).get(name):
+        if name and roles.needed([name]).get(name):
             return [*["step"] * (len(cells) - 1), name]
     raise ReadError(f"its numbers have no names, and {stem!r} is not the name of a metric")
 

@@ -19,7 +19,8 @@ from tracker_health.evidence import Series, StepUnit
 from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_LOG_BYTES, MAX_NAME_CHARACTERS
 from tracker_health.readers.files.protobuf import double, fields, signed, text, varint
 from tracker_health.readers.files.regular_file import open_regular
-from tracker_health.readers.log_formats.base import Log, SelectNames
+from tracker_health.readers.log_formats.base import Log
+from tracker_health.roles import RolePlan
 from tracker_health.text import count, size_of
 
 _MAX_POINTS = 3_000_000
@@ -51,7 +52,7 @@ class EventFile:
     def recognises(self, head: bytes) -> bool:
         return _MARK in head[:64]
 
-    def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
+    def read(self, path: Path, source: str, roles: RolePlan) -> Log:
         columns: dict[str, _Column] = {}
         records = _Records(path)
         points = 0
@@ -63,14 +64,9 @@ class EventFile:
             points += taken
             if points > _MAX_POINTS or len(columns) > MAX_FIELDS:
                 raise ReadError(f"it has more than the {_MAX_POINTS} points or {MAX_FIELDS} names that are read")
-        names = [prefix + name for name in columns]
-        roles = select_names(names)
-        series = tuple(
-            column.series(prefix + name, roles[prefix + name], source)
-            for name, column in columns.items()
-            if prefix + name in roles
-        )
-        return Log(series=series, names=tuple(names), problem=records.problem, note=records.note)
+        read = roles.needed(columns)
+        series = tuple(column.series(name, read[name], source) for name, column in columns.items() if name in read)
+        return Log(series=series, names=tuple(columns), problem=records.problem, note=records.note)
 
 
 @dataclass(slots=True)

@@ -13,9 +13,10 @@ from typing import Any
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, json_lines
-from tracker_health.readers.log_formats.base import Log, SelectNames
+from tracker_health.readers.log_formats.base import Log
 from tracker_health.readers.log_formats.step_log import bad_lines
 from tracker_health.readers.log_formats.table import LogTable
+from tracker_health.roles import RolePlan
 from tracker_health.words.gap_names import GAP_SCHEMA, KINDS, STATISTICS
 
 _MARK = f'"{GAP_SCHEMA}"'.encode()
@@ -29,8 +30,8 @@ class GapLog:
     def recognises(self, head: bytes) -> bool:
         return _MARK in head[:200]
 
-    def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
-        table = LogTable(select_names, prefix)
+    def read(self, path: Path, source: str, roles: RolePlan) -> Log:
+        table = LogTable(roles)
         names: tuple[str, ...] = ()
         bad = first_bad = last = 0
         for number, value in json_lines(path):

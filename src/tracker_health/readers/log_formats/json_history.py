@@ -12,9 +12,10 @@ from typing import Any
 from tracker_health.errors import ReadError
 from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, as_step, parse_json
 from tracker_health.readers.files.regular_file import open_log
-from tracker_health.readers.log_formats.base import HEAD_BYTES, Log, SelectNames
+from tracker_health.readers.log_formats.base import HEAD_BYTES, Log
 from tracker_health.readers.log_formats.names import HELD_OUT, axis_of
 from tracker_health.readers.log_formats.table import LogTable
+from tracker_health.roles import RolePlan
 
 MAX_BYTES = 20 * 2**20
 _DEPTH = 3
@@ -37,12 +38,12 @@ class JsonHistory:
         """Any JSON object or list may be one."""
         return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
 
-    def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
-        table = LogTable(select_names, prefix)
+    def read(self, path: Path, source: str, roles: RolePlan) -> Log:
+        table = LogTable(roles)
         value = _load(path)
         records = _rounds(value) or _records(value)
         stem = path.stem.rpartition("tag-")[2]
-        if isinstance(value, list) and value and not isinstance(value[0], list) and not select_names([stem]).get(stem):
+        if isinstance(value, list) and value and not isinstance(value[0], list) and not roles.needed([stem]).get(stem):
             value = None  # numbers of what nobody knows
         for record in records if records is not None else _rows_of_columns(value, stem):
             table.take(record)

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tracker_health.readers.files.json_lines import BadLine, json_lines
-from tracker_health.readers.log_formats.base import Log, SelectNames
+from tracker_health.readers.log_formats.base import Log
 from tracker_health.readers.log_formats.table import LogTable
 from tracker_health.readers.log_formats.text_troubles import Troubles
+from tracker_health.roles import RolePlan
 from tracker_health.text import count
 
 _LINES_TO_RECOGNISE = 2000
@@ -25,8 +26,8 @@ class StepLog:
         objects = [line for line in lines if line.startswith(b"{") and not line.endswith(b",")]
         return bool(objects) and any(b'"' in line for line in objects) and 2 * len(objects) >= sum(map(bool, lines))
 
-    def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
-        table = LogTable(select_names, prefix)
+    def read(self, path: Path, source: str, roles: RolePlan) -> Log:
+        table = LogTable(roles)
         others = OtherLines(table)
         last = 0
         for number, value in json_lines(path):

@@ -10,10 +10,11 @@ from typing import Any
 from tracker_health.errors import ReadError
 from tracker_health.evidence import FloatArray
 from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_number, param_text
-from tracker_health.readers.log_formats.base import Log, SelectNames
+from tracker_health.readers.log_formats.base import Log
 from tracker_health.readers.log_formats.history import History
 from tracker_health.readers.log_formats.names import EPOCH, HELD_OUT, PLAN_FIELDS, axis_of, name_on
 from tracker_health.readers.log_formats.row_kinds import NULL, RowKind
+from tracker_health.roles import RolePlan
 
 MAX_POINTS = 3_000_000
 """Of longer histories every second, fourth, ... row is kept."""
@@ -53,10 +54,10 @@ class LogTable:
     one, again and again. What is not finite stays, and so do axes.
     """
 
-    def __init__(self, select_names: SelectNames, prefix: str = "", *, loose: bool = False) -> None:
+    def __init__(self, roles: RolePlan, *, loose: bool = False) -> None:
         self.params: dict[str, str] = {}
         self.rows = 0
-        self._select, self._prefix, self._loose = select_names, prefix, loose
+        self._plan, self._loose = roles, loose
         self._kinds: dict[tuple[str, ...], RowKind] = {}
         self._names: dict[str, None] = {}
         self._shapes: dict[tuple[Any, ...], _Shape] = {}
@@ -187,8 +188,7 @@ class LogTable:
 
     def _roles(self) -> Mapping[str, str]:
         """The needed metrics among the names so far, with their roles."""
-        names = {self._prefix + name: name for name in (*self._names, *[EPOCH] * self._loose) if "\0" not in name}
-        return {names[name]: role for name, role in self._select(list(names)).items() if name in names}
+        return self._plan.needed(name for name in (*self._names, *[EPOCH] * self._loose) if "\0" not in name)
 
     def _wanted(self) -> Callable[[str], bool]:
         roles = self._roles()
@@ -220,13 +220,12 @@ class LogTable:
         """That as a log."""
         history = history or self.history()
         names = [name for name in self._names if name in history.names]
-        series = tuple(replace(one, name=self._prefix + one.name, source=source) for one in history.series(names))
+        series = tuple(replace(one, source=source) for one in history.series(names))
         if self._loose:  # of bars, and of headings, epochs are counted
-            names = list(dict.fromkeys([*names, *[EPOCH] * any(one.name == self._prefix + EPOCH for one in series)]))
+            names = list(dict.fromkeys([*names, *[EPOCH] * any(one.name == EPOCH for one in series)]))
         params = {name: text for name, text in self.params.items() if not history.is_counted or name not in names}
         notes = "; ".join(filter(None, (history.note, self._room_note() if self._stride > 1 else "")))
-        found = tuple(self._prefix + name for name in names)
-        return Log(series=series, params=params, names=found, problem=problem, note=notes)
+        return Log(series=series, params=params, names=tuple(names), problem=problem, note=notes)
 
     def _room_note(self) -> str:
         numbers = sum(kind.seen * kind.points for kind in self._kinds.values())

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tracker_health.evidence import FloatArray, Series
-from tracker_health.readers.log_formats.base import Log, SelectNames
+from tracker_health.readers.log_formats.base import Log
 from tracker_health.readers.log_formats.history import History
 from tracker_health.readers.log_formats.names import EPOCH, HELD_OUT, OF, STEP, name_on
 from tracker_health.readers.log_formats.numbers import as_written
@@ -24,6 +24,7 @@ from tracker_health.readers.log_formats.text_ranks import Ranks, without_labels
 from tracker_health.readers.log_formats.text_settings import settings_in
 from tracker_health.readers.log_formats.text_tables import Tables
 from tracker_health.readers.log_formats.text_troubles import Troubles
+from tracker_health.roles import RolePlan
 
 _JSON = re.compile(r"\{\s*[\"}]|\[\s*[\[{\"]")
 _OPENS_JSON = '{}[],"'
@@ -62,14 +63,14 @@ class TextLines:
         text = text_of(head).lstrip()
         return bool(text) and (_JSON.match(text) is None or _begins_with_json(text))
 
-    def read(self, path: Path, source: str, select_names: SelectNames, prefix: str = "") -> Log:
-        return _Reading(select_names, prefix, path.stem).log(blocks(path), source)
+    def read(self, path: Path, source: str, roles: RolePlan) -> Log:
+        return _Reading(roles, path.stem).log(blocks(path), source)
 
 
-def log_of(piece: bytes, select_names: SelectNames) -> Log:
+def log_of(piece: bytes, roles: RolePlan) -> Log:
     """What a piece of a console log holds, from its beginning or its end."""
     text = text_of(piece)
-    return _Reading(select_names).log([text] if text else [], "")
+    return _Reading(roles).log([text] if text else [], "")
 
 
 class _Reading:
@@ -77,10 +78,10 @@ class _Reading:
     like it are read by a pattern of its own, without another look at what its words mean.
     """
 
-    def __init__(self, select_names: SelectNames, prefix: str = "", stem: str = "") -> None:
-        self.table = LogTable(select_names, prefix, loose=True)
+    def __init__(self, roles: RolePlan, stem: str = "") -> None:
+        self.table = LogTable(roles, loose=True)
         self.troubles = Troubles(self.table)
-        self._pairs = Pairs(select_names, stem)
+        self._pairs = Pairs(roles, stem)
         self._tables = Tables()
         self._ranks = Ranks()
         self._patterns: list[Pattern] = []

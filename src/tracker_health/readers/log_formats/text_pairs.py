@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS, as_number
-from tracker_health.readers.log_formats.base import SelectNames
 from tracker_health.readers.log_formats.names import (
     AMOUNT,
     BAR,
@@ -23,7 +22,7 @@ from tracker_health.readers.log_formats.numbers import NUMBER, as_written
 from tracker_health.readers.log_formats.printed import GLOBAL_STEP, Number, Printed
 from tracker_health.readers.log_formats.text_forms import FORMS, NOTHING, ROW, Form
 from tracker_health.readers.log_formats.text_settings import PLANS, is_of_settings
-from tracker_health.roles import LOSSES, normal_form, word_set, words_of
+from tracker_health.roles import LOSSES, RolePlan, normal_form, word_set, words_of
 
 _WORD = r"[A-Za-z_][\w./@-]*+(?:'s(?=[ ]))?"
 # What Python writes around the number of an array, or of NumPy's own types.
@@ -110,12 +109,12 @@ class Pairs:
     nothing, whatever is around them. ``unread``: how many lines have fractions without a name, in one and the same place.
     """
 
-    def __init__(self, select_names: SelectNames, stem: str = "") -> None:
+    def __init__(self, roles: RolePlan, stem: str = "") -> None:
         self.says_nothing: set[str] = set()
         self._stem = stem
         self.unread = 0
         self._shapes: dict[str, bool] = {}
-        self._select = select_names
+        self._plan = roles
         self._known: dict[tuple[str, bool], tuple[str, str]] = {}
         self._roles: dict[str, str | None] = {}
 
@@ -253,7 +252,7 @@ class Pairs:
         if name not in self._roles:
             if len(self._roles) >= _MAX_PHRASES:
                 self._roles.clear()
-            self._roles[name] = self._select([name]).get(name) or None
+            self._roles[name] = self._plan.needed([name]).get(name) or None
         return self._roles[name]
 
     def _name(self, phrase: str, *, said: bool) -> tuple[str, str]:

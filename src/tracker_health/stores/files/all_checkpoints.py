@@ -36,6 +36,7 @@ from tracker_health.readers.torch_files.torch_archive import open_torch_archive
 from tracker_health.readers.torch_files.torch_weights import torch_weights
 from tracker_health.readers.trainer_state import read_trainer_state
 from tracker_health.report.resume_point import NOTHING, CheckpointContents, Counted, Saved
+from tracker_health.roles import NOTHING_READ
 from tracker_health.stores.files.checkpoints import FolderOfRun
 from tracker_health.stores.files.naming import checkpoints_of, counted, saved_together
 from tracker_health.stores.files.tree import AboveLimit, FileTree, RunFile
@@ -128,7 +129,7 @@ class SavedFiles:
         state = next((self._trainer_states[one] for one in folders if one in self._trainer_states), None)
         try:
             if state is not None:
-                step = read_trainer_state(self._tree.local(state), state.path, lambda _: {}).global_step
+                step = read_trainer_state(self._tree.local(state), state.path, NOTHING_READ).global_step
                 return Counted(step=step)
             return self._counted_inside(unit, bool(saved.counted))
         except (RunError, OSError):

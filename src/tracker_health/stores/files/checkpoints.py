@@ -16,6 +16,7 @@ from tracker_health.readers.files.folder import Folder
 from tracker_health.readers.files.random_access import RandomAccess
 from tracker_health.readers.optimizers.optimizer_state import dangerous
 from tracker_health.readers.trainer_state import read_trainer_state
+from tracker_health.roles import NOTHING_READ
 from tracker_health.stores.files.naming import age, checkpoints_of, numbers, series_of
 from tracker_health.stores.files.tree import AboveLimit, FileEvidence, FileTree, RunFile
 from tracker_health.stores.files.weights import (
@@ -255,7 +256,7 @@ def _steps_of_folders(tree: FileTree, candidates: list[RunFile]) -> dict[str, in
     for file in tree.files:
         if file.folder in folders and file.name == "trainer_state.json":
             try:
-                step = read_trainer_state(tree.local(file), file.path, lambda _: {}).global_step
+                step = read_trainer_state(tree.local(file), file.path, NOTHING_READ).global_step
             except UNREADABLE:
                 continue  # told as a problem of its own
             if step is not None:

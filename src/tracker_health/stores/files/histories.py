@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tracker_health.errors import UNREADABLE
 from tracker_health.evidence import Part, Problem, Request, TextLog
 from tracker_health.readers.dlm_log import read_dlm_step_log
+from tracker_health.roles import RolePlan
 from tracker_health.stores.files.checkpoints import is_checkpoint_file
 from tracker_health.stores.files.naming import numbers, saying, series_of
 from tracker_health.stores.files.several_logs import (
@@ -29,7 +30,7 @@ from tracker_health.text import count, listing, printable
 from tracker_health.words.gap_names import GAP_FILE, KINDS, metric
 
 if TYPE_CHECKING:
-    from tracker_health.readers.log_formats import Log, LogFormat, SelectNames
+    from tracker_health.readers.log_formats import Log, LogFormat
 
 _SAYS_LOG = saying("log|logs|metrics?|history|scalars|progress|results?|loss|losses|curves?|training|train_loss")
 _SAYS_CONSOLE = saying("log|logs|stdout|stderr|console|output|nohup|slurm")
@@ -184,7 +185,7 @@ def read_console(tree: FileTree, request: Request, found: FileEvidence) -> None:
     for file in tree.files:
         if _CONSOLE.fullmatch(file.name):
             try:
-                log = _read(tree, file, request.select_names)[0]
+                log = _read(tree, file, request.roles)[0]
                 _take_text(found, log)
                 found.printed += log.series
             except UNREADABLE as error:
@@ -194,7 +195,7 @@ def read_console(tree: FileTree, request: Request, found: FileEvidence) -> None:
 def read_live_statistics(tree: FileTree, request: Request, found: FileEvidence) -> None:
     """What ``watch`` wrote into a file, of a run whose other histories come from elsewhere."""
     for file in tree.files:
-        if file.name == GAP_FILE and request.select_names(_OF_EACH_KIND):
+        if file.name == GAP_FILE and request.roles.needed(_OF_EACH_KIND):
             try:
                 log, _ = _read_one(tree, file, request, alone=True)
             except UNREADABLE as error:
@@ -234,28 +235,17 @@ def _goes_on_after(one: TextLog, other: TextLog) -> bool:
 
 
 def _read_one(tree: FileTree, file: RunFile, request: Request, *, alone: bool) -> tuple[Log, LogFormat | None]:
-    prefix = _held_out_prefix(file, alone=alone)
-    renamed: dict[str, str] = {}
-
-    def select(names: Iterable[str]) -> Mapping[str, str]:
-        known = list(names)
-        for name in known:
-            if name not in renamed:
-                held_out = bool(prefix) and request.select_names([name]).get(name) == "val_loss"
-                renamed[name] = name if held_out else prefix + name
-        roles = request.select_names([renamed[name] for name in known])
-        return {name: roles[renamed[name]] for name in known if renamed[name] in roles}
-
-    log, form = _read(tree, file, select)
-    series = tuple(replace(series, name=renamed[series.name]) for series in log.series)
-    return replace(log, series=series, names=tuple(renamed.get(name, prefix + name) for name in log.names)), form
+    plan = request.roles.under(_held_out_prefix(file, alone=alone))
+    log, form = _read(tree, file, plan)
+    series = tuple(replace(one, name=plan.name(one.name)) for one in log.series)
+    return replace(log, series=series, names=tuple(map(plan.name, log.names))), form
 
 
-def _read(tree: FileTree, file: RunFile, select: SelectNames) -> tuple[Log, LogFormat | None]:
+def _read(tree: FileTree, file: RunFile, roles: RolePlan) -> tuple[Log, LogFormat | None]:
     # Here: a folder with nothing but a checkpoint is judged without the formats of logs.
     from tracker_health.readers.log_formats import read_log
 
-    return read_log(tree.local(file), file.path, select)
+    return read_log(tree.local(file), file.path, roles)
 
 
 def _held_out_prefix(file: RunFile, *, alone: bool) -> str:

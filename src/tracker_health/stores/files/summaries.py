@@ -77,7 +77,7 @@ def read_summary(tree: FileTree, request: Request, found: FileEvidence) -> None:
 
 
 def _take_scale(summary: TrainingSummary, request: Request, found: FileEvidence, source: str) -> None:
-    role = request.select_names([_LOSS_SCALE]).get(_LOSS_SCALE)
+    role = request.roles.needed([_LOSS_SCALE]).get(_LOSS_SCALE)
     if role is None or not len(summary.scales) or any(one.role == role for one in found.series):
         return
     found.series.append(
@@ -120,7 +120,7 @@ _ENOUGH_UNITS = 8
 
 def read_gradients(tree: FileTree, request: Request, found: FileEvidence) -> None:
     """The statistics of gradients that were written as files, as histories; those that were measured live say more."""
-    role = request.select_names([_ROLE_OF]).get(_ROLE_OF)
+    role = request.roles.needed([_ROLE_OF]).get(_ROLE_OF)
     if role is None or any(one.role == role for one in found.series):
         return
     roots: dict[str, dict[int, list[RunFile]]] = defaultdict(lambda: defaultdict(list))

@@ -94,7 +94,7 @@ def _is_of_a_log(piece: bytes, request: Request) -> bool:
     # Here: a folder with nothing but a checkpoint is judged without the formats of logs.
     from tracker_health.readers.log_formats import is_table, log_of
 
-    return is_table(piece) or is_history(log_of(piece, request.select_names))
+    return is_table(piece) or is_history(log_of(piece, request.roles))
 
 
 def is_history(log: Log) -> bool:

@@ -50,7 +50,7 @@ def _newest_readable(
     """The newest of a run's trainer states; if that was cut short by a crash, the one before it."""
     for file in files[:_NEWEST_TRIED]:
         try:
-            return read_trainer_state(tree.local(file), file.path, request.select_names)
+            return read_trainer_state(tree.local(file), file.path, request.roles)
         except UNREADABLE as error:
             found.cannot_read(file.path, error, HISTORY_ROLES if file is files[:_NEWEST_TRIED][-1] else ())
     return None

@@ -24,6 +24,7 @@ from tracker_health.evidence import (
     Series,
     TextLog,
     Weights,
+    confirm,
     plan_of,
     planned_steps,
     stood,
@@ -139,8 +140,8 @@ class FileEvidence:
         elif not known.series and self._counts_up_to(planned_steps(params)):
             counted = self.printed_step
         names = tuple(dict.fromkeys([*known.names, *self.names]))
-        roles = request.roles_of(names)
-        series, confirmed = request.confirm((*known.series, *self.series), roles)
+        roles = request.roles.of(names)
+        series, confirmed = confirm((*known.series, *self.series), roles)
         stop = stop_of(known.stopped)
         info = RunInfo(
             stopped=stop if stop is not None and stood(stop, series) else None,

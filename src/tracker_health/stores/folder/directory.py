@@ -36,7 +36,7 @@ from tracker_health.readers.files.json_lines import as_step, parse_json
 from tracker_health.readers.files.random_access import LocalFile, RandomAccess
 from tracker_health.readers.files.regular_file import read_regular
 from tracker_health.report.resume_point import Shelf
-from tracker_health.roles import MetricRoles
+from tracker_health.roles import NOTHING_READ
 from tracker_health.stores.base import Cleared, Ours, Recorded, Untracked
 from tracker_health.stores.common.atomic_files import (
     is_leftover,
@@ -75,7 +75,7 @@ MAX_FILES = 500_000
 _MAX_ANNOTATION_BYTES = 4 * 2**20
 _MAX_ENTRY_BYTES = 4 * MAX_ENTRY_CHARACTERS
 _MOST_LISTED = 10 * MOST_ENTRIES
-_NO_REQUEST = Request(roles_of=lambda _: MetricRoles({}, {}), parts=frozenset())
+_NO_REQUEST = Request(roles=NOTHING_READ, parts=frozenset())
 _SKIPPED_FOLDERS = frozenset({"wandb", "mlruns", "node_modules", "__pycache__"})
 
 

@@ -200,7 +200,7 @@ class LoneMlflowRun(DirectoryRun):
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def read(self, request: Request) -> Evidence:
-        decided = request.roles_of(self._theirs)
+        decided = request.roles.of(self._theirs)
         roles, logs = decided.needed, not decided.has_loss
         problems: list[Problem] = []
         series = [one for name in self._theirs if name in roles for one in self._series(name, roles[name], problems)]

@@ -236,11 +236,6 @@ class MlflowModel:
         raise NotImplementedError
 
     @property
-    def created(self) -> float | None:
-        stamp = self._record.creation_timestamp
-        return stamp / 1000 if stamp else None
-
-    @property
     def tags(self) -> Mapping[str, str]:
         return dict(self._record.tags or {})
 

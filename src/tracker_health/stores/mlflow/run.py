@@ -281,7 +281,7 @@ class MlflowRun:
 
     def read(self, request: Request) -> Evidence:
         """What the request needs: only those metric histories, and artifacts only if they can add to it."""
-        decided = request.roles_of(self._names)
+        decided = request.roles.of(self._names)
         roles, logs = decided.needed, not decided.has_loss
         found = self._artifacts.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = [one for name in self._names if name in roles for one in self._history(name, roles[name], found)]
@@ -315,7 +315,7 @@ class MlflowRun:
         return sum(file.size for file in self._opened(request)) if self._needs_files(request) else 0
 
     def _opened(self, request: Request) -> tuple[RunFile, ...]:
-        logs = not request.roles_of(self._names).has_loss
+        logs = not request.roles.of(self._names).has_loss
         return opened_files(self._artifacts, logs=logs)
 
     def close(self) -> None:
@@ -488,7 +488,7 @@ class MlflowRun:
         return _metric_names(self._latest)
 
     def _needs_files(self, request: Request) -> bool:
-        return bool(request.parts) or not request.roles_of(self._names).has_loss
+        return bool(request.parts) or not request.roles.of(self._names).has_loss
 
     def _history(self, name: str, role: str, found: FileEvidence) -> list[Series]:
         """A metric's history; none, and a problem, where it is too long to be read."""

@@ -14,7 +14,7 @@ from tracker_health.roles import OWN_PREFIXES
 from tracker_health.stores.files.tree import FileEvidence, RunFile
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, connect
-from tracker_health.stores.wandb.online import OnlineRun, open_online_run, seconds_of
+from tracker_health.stores.wandb.online import OnlineRun, open_online_run
 from tracker_health.stores.wandb.online_files import FilesOfArtifact
 from tracker_health.text import decoded_once, printable
 
@@ -104,10 +104,6 @@ class ArtifactModel:
         name, _, version = source.source_name.rpartition(":")
         place = f"{source.source_entity}/{source.source_project}/artifacts/{source.type}/{name}/{version}"
         return f"{self._connection.app}/{place}"
-
-    @property
-    def created(self) -> float | None:
-        return seconds_of(self._artifact.created_at)
 
     @property
     def state(self) -> str:

@@ -212,7 +212,7 @@ class LocalRun(DirectoryRun):
     def read(self, request: Request) -> Evidence:
         log = self._log
         names = [name for name in log.names if is_metric(name)]
-        decided = request.roles_of(names)
+        decided = request.roles.of(names)
         roles, logs = decided.needed, not decided.has_loss
         problems = self._problems()
         series = self._histories(log.names, roles, problems)
@@ -237,7 +237,7 @@ class LocalRun(DirectoryRun):
     def _take_console(self, request: Request, found: FileEvidence) -> None:
         """What was printed, of a run whose SDK put it into the log and into no file."""
         try:
-            printed = log_of(console_of(self._path), request.select_names)
+            printed = log_of(console_of(self._path), request.roles)
         except (ReadError, OSError) as error:
             found.cannot_read(self._path.name, error, [Part.TEXT_LOG])
             return

@@ -277,7 +277,7 @@ class OnlineRun:
 
     def read(self, request: Request) -> Evidence:
         """What the request needs: only those metrics, and files only if they can add to it."""
-        decided = request.roles_of(self._counts)
+        decided = request.roles.of(self._counts)
         roles, logs = decided.needed, not decided.has_loss
         found = self._files.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = self._series(roles, found) if roles else ()
@@ -310,7 +310,7 @@ class OnlineRun:
         return sum(file.size for file in self._opened(request)) if self._needs_files(request) else 0
 
     def _opened(self, request: Request) -> tuple[RunFile, ...]:
-        logs = not request.roles_of(self._counts).has_loss
+        logs = not request.roles.of(self._counts).has_loss
         return opened_files(self._files, logs=logs)
 
     def close(self) -> None:
@@ -385,7 +385,7 @@ class OnlineRun:
         return {name: count for name, count in sorted(metric_counts(self._run).items()) if is_metric(name)}
 
     def _needs_files(self, request: Request) -> bool:
-        return bool(request.parts) or not request.roles_of(self._counts).has_loss
+        return bool(request.parts) or not request.roles.of(self._counts).has_loss
 
     def _series(self, roles: Mapping[str, str], found: FileEvidence) -> tuple[Series, ...]:
         try:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracker_health.evidence import FloatArray, Series
+from tracker_health.evidence.series import FloatArray, Series
 from tracker_health.roles import (
     LOSS_PART,
     LOSSES,
