@@ -31,6 +31,7 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/generate_docs.py --check
+	$(BIN)/python -m pytest -q -m prose tests/prose
 
 # Before each commit: two minutes on two cores.
 check: lint
