@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health import ConfigError, Verdict, check, preset
 from tracker_health.live import LIVE_RULES, LiveHealth, When
@@ -382,7 +383,7 @@ LOST = Onset(step=3, what="it became NaN")
     grows=st.lists(st.floats(1.0, 1.3), min_size=1, max_size=40),
     stands=st.lists(st.booleans(), min_size=40, max_size=40),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=draws(60))
 def test_a_finding_counts_only_when_it_stood_while_the_history_grew(grows, stands):
     standing, points, since = Standing(), 20, None
     for grow, stood in zip(grows, stands, strict=False):

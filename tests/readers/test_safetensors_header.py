@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.tensors.safetensors_header import MAX_HEADER_BYTES
@@ -14,7 +15,7 @@ from tracker_health.text import printable
 
 from .conftest import read_safetensors as read
 
-LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
+LAW = settings(deadline=None, max_examples=draws(150))
 
 
 def write(path, header, values=b"", *, length=None):

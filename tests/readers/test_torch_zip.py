@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.files.zip_directory import MAX_DIRECTORY_BYTES, MAX_ENTRIES
@@ -23,7 +24,7 @@ from tracker_health.text import printable
 
 torch = pytest.importorskip("torch")
 
-LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
+LAW = settings(deadline=None, max_examples=draws(150))
 TWO = struct.pack("<2f", 1.5, -2.5)
 OTHER_DTYPES = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.uint16]
 DTYPES = [
@@ -509,7 +510,7 @@ def read_or_refuse(path):
         assert message == printable(message, 500)
 
 
-@settings(LAW, max_examples=400)
+@settings(LAW, max_examples=draws(400))
 @given(changes=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6))
 def test_random_mutations_give_a_value_or_a_read_error(changes, small, tmp_path_factory):
     content = bytearray(small)

@@ -8,6 +8,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import StepUnit
@@ -15,7 +16,7 @@ from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_JSON_PARTS
 from tracker_health.readers.trainer_state import MAX_BYTES, read_trainer_state
 from tracker_health.roles import RolePlan
 
-LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
+LAW = settings(deadline=None, max_examples=draws(150))
 
 
 @pytest.fixture

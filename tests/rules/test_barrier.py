@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.evidence import StepUnit
 from tracker_health.readers.log_formats.text_lines import TextLines
@@ -286,7 +287,7 @@ def test_off_target(on, off, expected, make, judge):
 
 
 @given(data=st.data())
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=draws(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_whatever_such_a_run_logs(data, make, judge):
     """No values and no params break a rule."""
     pool = st.sampled_from([0.0, 1e-9, 0.5, 2.25, -1.0, math.nan, math.inf, -math.inf, 1.7e308, -1.7e308])

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 CODE = "LOS006"
 TEN = {"num_classes": "10"}
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=draws(40), deadline=None)
 
 
 def stuck(classes, *, n=200, noise=0.005, start=1.0, seed=0):

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.roles import assign
 
 CODE = "GEN005"
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=draws(60), deadline=None)
 INITIAL = 2.302584171295166  # of an untrained classifier among ten, in single precision
 
 

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.registry import BUILT_IN
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=draws(40), deadline=None)
 IN_NATS = {"LOS006", "LOS009", "LOS012"}
 """They compare the loss with what guessing has."""
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.rules.curves.loss_spike import LossSpike
 
 CODE = "LOS003"
 RULE = LossSpike()
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=draws(60), deadline=None)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -156,7 +157,7 @@ def test_too_few_finite_points_are_skipped(healthy, make, judge):
 
 
 @pytest.mark.parametrize("name", ["one_spike", "descent", "heavy_noise", "blips", "garbage"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=draws(20), deadline=None)
 @given(exponent=st.integers(-60, 60))
 def test_the_unit_of_the_loss_does_not_matter(name, exponent, healthy, make, judge):
     losses = garbage_batches(healthy) if name == "garbage" else getattr(healthy, name)(3)

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.evidence import MomentStats, TensorHeader, Weights
 from tracker_health.rules.optimizer.missing_from_optimizer import MissingFromOptimizer
 
 CODE = "OPT004"
 RULE = MissingFromOptimizer()
-FEW = settings(max_examples=80, deadline=None)
+FEW = settings(max_examples=draws(80), deadline=None)
 
 
 def transformer(layers=4, *, width=8, vocabulary=50, tied=False):

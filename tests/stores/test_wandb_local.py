@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 from tests.stores.contract import FAIL, PASS, SKIP, request_for
 
 from tracker_health.api import annotate, annotate_many, check, clear_annotations
@@ -799,7 +800,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=draws(60))
 @given(RECORDS, RECORDS, st.booleans(), st.sampled_from([FAIL, PASS, SKIP]), st.integers(0, 40_000))
 def test_any_log_bears_ours_and_is_given_back(before, after, ended, annotations, filler):
     import tempfile
