@@ -10,7 +10,7 @@ from tests.laws import draws
 
 from tracker_health.evidence import StepUnit
 from tracker_health.readers.log_formats.text_lines import TextLines
-from tracker_health.roles import assign
+from tracker_health.roles import RolePlan, assign
 from tracker_health.rules import fine_tune
 from tracker_health.rules.fine_tune._barrier import rounding, usual_divergence
 from tracker_health.rules.fine_tune.latent_collapse import LatentCollapse
@@ -66,7 +66,7 @@ def printed(make, tmp_path):
                 lines.append(f"10:00:00 INFO {step:4d} " + " ".join(f"{one:6.{digits}f}" for one in row) + "   0.50")
         path = tmp_path / "out.log"
         path.write_text("\n".join(lines) + "\n")
-        log = TextLines().read(path, "out.log", assign)
+        log = TextLines().read(path, "out.log", RolePlan())
         return make.evidence(None, *log.series, params=log.params, text_log=log.text)
 
     return of
