@@ -75,7 +75,7 @@ old-wandb: $(VENV)/.dev-installed $(OLD)/.installed
 
 # What takes too long for every change: trainers of others, old SDKs, rounds of drawn input, benchmarks.
 slow: frameworks oldest-wandb old-wandb
-	$(BIN)/python -m pytest -n auto -q -m slow
+	$(BIN)/python -m pytest -n auto -q -m "slow or exhaustive"
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python benchmarks/speed/check_folder.py

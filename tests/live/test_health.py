@@ -55,6 +55,7 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("points", [4, 9, 23, 61, 78, 120])
+@pytest.mark.thinned(4)
 def test_its_verdict_is_that_of_check_on_the_same_beginning(tmp_path, name, points):
     values = RUNS[name][:points]
     rows = [{"type": "config", "num_classes": 10, "max_steps": 120}]
@@ -104,6 +105,7 @@ def test_a_nan_is_seen_at_once_and_stops_once_it_stays():
 
 
 @pytest.mark.parametrize("at", [[0], [1], [5], [6], [12], [40], [150], [200], [200, 201], [390]])
+@pytest.mark.thinned(3)
 def test_nan_that_was_skipped_stops_nothing(at):
     values = falling(400)
     values[at] = np.nan

@@ -455,6 +455,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("reader", ["steps", "dlm"])
 @pytest.mark.parametrize("name", list(HOSTILE))
+@pytest.mark.thinned(4)
 def test_hostile_lines_cost_neither_time_nor_memory_nor_the_others(name, reader, tmp_path, measured):
     path = tmp_path / "a.jsonl"
     good = GOOD if reader == "steps" else b'{"type": "step", "step": 1, "loss": 2.0}\n'

@@ -82,6 +82,7 @@ def check(stats, tensor):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [0, 1, 1000, 65_536, 65_537, 200_001])
+@pytest.mark.thinned(4)
 def test_statistics_of_every_dtype(dtype, size, tmp_path):
     generator = torch.Generator().manual_seed(size)
     tensor = (torch.randn(size, generator=generator, dtype=torch.float64) * 20 + 1).to(dtype)

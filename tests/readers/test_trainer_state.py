@@ -174,6 +174,7 @@ HUGE = {
 
 
 @pytest.mark.parametrize("name", list(HUGE))
+@pytest.mark.thinned(4)
 def test_huge_files_cost_neither_time_nor_memory(name, tmp_path, measured):
     path = tmp_path / "trainer_state.json"
     path.write_bytes(HUGE[name]())

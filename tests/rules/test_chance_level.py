@@ -74,6 +74,7 @@ def test_a_level_that_fits_by_coincidence(start, validation, make, judge):
 
 
 @pytest.mark.parametrize("params", [{}, {"num_classes": "1000"}, {"vocab_size": "50257"}])
+@pytest.mark.thinned(3)
 def test_healthy(healthy_name, params, healthy, make, judge):
     assert judge(CODE, make.evidence(getattr(healthy, healthy_name)(), params=params)).verdict == "pass"
 

@@ -99,6 +99,7 @@ def test_weights_that_no_longer_change(at, n, decimals, verdict, make, judge):
 
 
 @pytest.mark.parametrize("decimals", [None, 4, 2])
+@pytest.mark.thinned(3)
 def test_healthy(healthy_name, decimals, healthy, make, judge):
     losses = getattr(healthy, healthy_name)()
     size = max(1, len(losses) // 8)

@@ -22,6 +22,7 @@ def ordinary_norms(seed=0, n=400):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.thinned(3)
 def test_healthy(healthy_name, seed, healthy, make, judge):
     """Norms that stay, that fall, and that grow twentyfold while the loss comes down (as a classifier's do)."""
     losses = getattr(healthy, healthy_name)(seed)

@@ -26,6 +26,7 @@ def ordinary_norms(seed=0, n=400, spread=0.25):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.thinned(3)
 def test_healthy(healthy_name, seed, healthy, make, judge):
     """Ordinary norms, and harmless spikes of 80 times the usual norm."""
     losses = getattr(healthy, healthy_name)(seed)

@@ -35,6 +35,7 @@ def held_out(make, values, last):
 
 @pytest.mark.parametrize("code", LOSS_RULES)
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.thinned(3)
 def test_healthy_histories_pass(code, healthy_name, seed, healthy, make, judge):
     assert judge(code, make.evidence(getattr(healthy, healthy_name)(seed))).verdict in ("pass", "SkippedProbe")
 
@@ -69,6 +70,7 @@ def test_logging_more_often_changes_nothing(code, healthy, sick, make, judge):
 @pytest.mark.parametrize("name", ["exploding", "drifting_up", "rescued_explosion", "from_the_start"])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("stride", [1, 10])
+@pytest.mark.thinned(2)
 def test_divergences_are_found(name, seed, stride, sick, make, judge):
     result = judge("LOS004", make.evidence(getattr(sick, name)(seed)[::stride]))
     assert result.verdict == "fail"

@@ -470,6 +470,7 @@ def test_an_unknown_kind_counts_where_its_like_is_trained(named, make, judge):
     assert (some.verdict, some.details["missing"]) == ("warn", ["layers.3.mixing"])
 
 
+@pytest.mark.slow
 def test_the_time_is_linear_in_the_parameters(make, judge):
     saved = {f"blocks.{index}.w": (4, 4) for index in range(16_000)}
     trained = {name: shape for index, (name, shape) in enumerate(saved.items()) if index < 10_000}

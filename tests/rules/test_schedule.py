@@ -53,6 +53,7 @@ HEALTHY = (
 
 @pytest.mark.parametrize("n", [8, 12, 60, 1000])
 @pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.thinned(3)
 def test_healthy(name, n, make, judge):
     if name == "exponential decay" and n == 1000:
         n = 200
