@@ -43,11 +43,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         values = {one for one in params.params.values() if isinstance(one, str)} if params else set()
         if not SERVERS.isdisjoint({*item.fixturenames, *values}):
             item.add_marker("slow")
-        thinned = item.get_closest_marker("thinned")
-        if thinned:
-            at = cells[item.function]
-            cells[item.function] += 1
-            if at % thinned.args[0]:
+        for node, thinned in item.iter_markers_with_node("thinned"):
+            matrix = item.function if node is item else node  # of a class: all its tests, in the order they are written
+            cells[matrix] += 1
+            if (cells[matrix] - 1) % thinned.args[0]:
                 item.add_marker("exhaustive")
 
 
