@@ -132,7 +132,7 @@ def test_links_are_made_for_the_site():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # make site builds it, strictly, before each change
 def test_the_site_builds_and_is_whole():
     """Strict; no page asks another server for anything; every link and anchor in it is there."""
     pytest.importorskip("mkdocs", reason="MkDocs is not installed: make site")
