@@ -19,6 +19,9 @@ QUICK_TESTS := tests/rules tests/test_engine.py tests/test_evidence.py tests/tes
 TARGETS := lint check new-rule demo test fuzz frameworks oldest-wandb old-wandb slow bench faults docs site screenshots clean
 .PHONY: $(TARGETS)
 
+# The many processes that tests start need not compile the package each time anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 demo: $(VENV)/.demo-installed
 	$(BIN)/tracker-health demo
 
