@@ -483,6 +483,7 @@ with mlflow.start_run() as run:
 @pytest.mark.slow
 @pytest.mark.parametrize("wants", ["obeys", "did not ask"])
 @pytest.mark.parametrize("store", ["sqlite", "server"])
+@pytest.mark.thinned(3)
 def test_a_training_and_its_follower_in_processes_of_their_own(request, tmp_path, store, wants):
     place = request.getfixturevalue("sqlite_uri" if store == "sqlite" else "server_uri")
     source = TRAINING.replace("LiveHealth(", "often(LiveHealth)(")
