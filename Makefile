@@ -12,7 +12,7 @@ FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.p
     tests/stores/test_checkpoint_formats.py tests/test_examples.py tests/test_posttraining.py
 
 LOWEST_NEEDS := graphql-core hypothesis jsonschema pytest pytest-xdist
-LOWEST_TESTS := tests/readers/test_optimizer_state.py tests/readers/test_torch_distributed.py tests/readers/test_torch_zip.py \
+LOWEST_TESTS := tests/readers/test_torch_distributed.py tests/readers/test_torch_zip.py \
     tests/readers/test_safetensors_header.py tests/monitor/test_dumps.py tests/monitor/test_gap_monitor.py \
     tests/monitor/test_odd_models.py tests/monitor/test_statistics.py tests/monitor/test_trackers.py \
     tests/hooks/test_mlflow_hook.py tests/hooks/test_wandb_hook.py tests/stores/test_mlruns.py \
