@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-OLDEST := .venv-oldest
+LOWEST := .venv-lowest
 OLD := .venv-old
 ROUNDS ?= 3
 ATTEMPTS ?= 20000
@@ -11,12 +11,19 @@ FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.p
     tests/live/test_keras_health.py tests/live/test_lightning_health.py tests/live/test_ray.py tests/live/test_transformers_health.py \
     tests/stores/test_checkpoint_formats.py tests/test_examples.py tests/test_posttraining.py
 
+LOWEST_NEEDS := graphql-core hypothesis jsonschema pytest pytest-xdist
+LOWEST_TESTS := tests/readers/test_torch_distributed.py tests/readers/test_torch_zip.py \
+    tests/readers/test_safetensors_header.py tests/monitor/test_dumps.py tests/monitor/test_gap_monitor.py \
+    tests/monitor/test_odd_models.py tests/monitor/test_statistics.py tests/monitor/test_trackers.py \
+    tests/hooks/test_mlflow_hook.py tests/hooks/test_wandb_hook.py tests/stores/test_mlruns.py \
+    tests/stores/test_mlflow_store.py tests/stores/test_wandb_local.py
+
 # The quick tests: those of rules and of what rules stand on, without those that draw their input
 # or train a model, which `make test` runs.
 QUICK_TESTS := tests/rules tests/test_engine.py tests/test_evidence.py tests/test_curve_parts.py tests/test_parameters.py \
     tests/test_package.py tests/test_retired.py
 
-TARGETS := lint check new-rule demo test fuzz frameworks oldest-wandb old-wandb slow bench faults docs site screenshots clean
+TARGETS := lint check new-rule demo test fuzz frameworks lowest old-wandb slow bench faults docs site screenshots clean
 .PHONY: $(TARGETS)
 
 # The many processes that tests start need not compile the package each time anew.
@@ -67,9 +74,15 @@ frameworks: $(VENV)/.frameworks-installed
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n auto -q -m "slow or not slow" \
 	    -k "frameworks or lightning or transformers or accelerate or keras or ray" $(FRAMEWORK_TESTS) $(ARGS)
 
-# Runs of a W&B server with the oldest SDK that is supported; constraints.txt has the newest.
-oldest-wandb: $(OLDEST)/.installed
-	$(OLDEST)/bin/python -m pytest -q -m "slow or not slow" tests/stores/test_wandb_server.py tests/stores/test_wandb_online.py $(ARGS)
+# What reaches into other packages, with the lowest versions that pyproject.toml declares; constraints.txt has the newest.
+# Runs of a W&B server ask for a higher one than the rest. Then the newest MLflow with a server of the lowest, and the
+# other way round.
+lowest: $(LOWEST)/.installed $(VENV)/.dev-installed
+	$(LOWEST)/bin/python -m pytest -n auto -q $(LOWEST_TESTS) $(ARGS)
+	$(LOWEST)/wandb-server/bin/python -m pytest -n auto -q -m "slow or not slow" \
+	    tests/stores/test_wandb_server.py tests/stores/test_wandb_online.py $(ARGS)
+	OTHER_MLFLOW=$(CURDIR)/$(LOWEST)/bin/python $(BIN)/python -m pytest -q tests/stores/test_mlflow_versions.py $(ARGS)
+	OTHER_MLFLOW=$(CURDIR)/$(BIN)/python $(LOWEST)/bin/python -m pytest -q tests/stores/test_mlflow_versions.py $(ARGS)
 
 # Runs of SDKs that put the console into their log.
 old-wandb: $(VENV)/.dev-installed $(OLD)/.installed
@@ -77,7 +90,7 @@ old-wandb: $(VENV)/.dev-installed $(OLD)/.installed
 	    $(BIN)/python -m pytest -q tests/stores/test_wandb_local.py -k old_sdks $(ARGS)
 
 # What takes too long for every change: trainers of others, old SDKs, rounds of drawn input, benchmarks.
-slow: frameworks oldest-wandb old-wandb
+slow: frameworks lowest old-wandb
 	$(BIN)/python -m pytest -n auto -q -m "slow or exhaustive"
 
 bench: $(VENV)/.dev-installed
@@ -133,12 +146,17 @@ $(OLD)/.installed: pyproject.toml
 	$(OLD)/0.19/bin/python -m pip install --quiet 'wandb==0.19.11'
 	touch $@
 
-$(OLDEST)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(OLDEST)
-	grep -v '^wandb==' constraints.txt > $(OLDEST)/constraints.txt
-	$(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/constraints.txt --editable '.[charts]' \
-	    wandb==0.29.0 graphql-core hypothesis jsonschema pytest
+# The lowest versions come from pyproject.toml, and what these need from constraints-lowest.txt: where both name a
+# package and differ, pip refuses. These are versions for Python 3.11.
+$(LOWEST)/.installed: pyproject.toml setup.py constraints-lowest.txt scripts/lowest_versions.py
+	@echo "installing the lowest versions into $(LOWEST): some minutes, in which pip says nothing"
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --constraint constraints-lowest.txt $(LOWEST_NEEDS) \
+	    $$($(LOWEST)/bin/python scripts/lowest_versions.py charts mlflow torch wandb) --editable .
+	$(PYTHON) -m venv $(LOWEST)/wandb-server
+	$(LOWEST)/wandb-server/bin/python -m pip install --quiet $(LOWEST_NEEDS) \
+	    $$($(LOWEST)/bin/python scripts/lowest_versions.py charts wandb-server) --editable .
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(OLD) build tracker-health-demo
+	rm -rf $(VENV) $(LOWEST) $(OLD) build tracker-health-demo

@@ -154,6 +154,6 @@ def plugin_path(tmp_path):
 
 @pytest.fixture(scope="session")
 def mlflow_server(tmp_path_factory):
-    from ..stores.conftest import _server  # noqa: TID252  tests are no package of a name
+    from ..stores.conftest import server_of  # noqa: TID252  tests are no package of a name
 
-    yield from _server(tmp_path_factory.mktemp("server"))
+    yield from server_of(tmp_path_factory.mktemp("server"))

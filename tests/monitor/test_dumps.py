@@ -59,7 +59,8 @@ def test_whole_gradients(tmp_path):
     true = train(GradientDumps(folder=tmp_path, start=3, end=3))
     assert [one.name for one in tmp_path.glob("gradients/*")] == ["step3"]
     read = {name: torch.zeros_like(one) for name, one in true[3].items()}
-    dcp.load(read, checkpoint_id=tmp_path / "gradients" / "step3" / "full_gradients", no_dist=True)
+    reader = dcp.FileSystemReader(tmp_path / "gradients" / "step3" / "full_gradients")
+    dcp.load(read, storage_reader=reader, no_dist=True)
     for name, gradient in true[3].items():
         torch.testing.assert_close(read[name], gradient)
 

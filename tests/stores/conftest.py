@@ -14,6 +14,7 @@ import time
 import urllib.request
 from collections import Counter
 from contextlib import closing
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,35 @@ def _no_telemetry():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _artifacts_at_the_clients_server():
+    """Trainings of these tests log artifacts to the server of their client, which MLflow before 3.0 does to that of the
+    process.
+    """
+    if not _is_mlflow_2():
+        yield
+        return
+    from mlflow.tracking._tracking_service.client import TrackingServiceClient
+
+    theirs = TrackingServiceClient._get_artifact_repo
+
+    def found(self, run_id):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MLFLOW_TRACKING_URI", self.tracking_uri)
+            return theirs(self, run_id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrackingServiceClient, "_get_artifact_repo", found)
+        yield
+
+
+def _is_mlflow_2():
+    try:
+        return version("mlflow").startswith("2.")
+    except PackageNotFoundError:
+        return False
 
 
 @pytest.fixture
@@ -69,7 +99,7 @@ def sqlite_uri(tmp_path_factory, _no_telemetry):
 @pytest.fixture(scope="session")
 def server_uri(tmp_path_factory, _no_telemetry):
     """A server on this machine that keeps the artifacts for its clients."""
-    yield from _server(tmp_path_factory.mktemp("server"))
+    yield from server_of(tmp_path_factory.mktemp("server"))
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +107,7 @@ def direct_server(tmp_path_factory, _no_telemetry):
     """A server that leaves the artifacts to its clients, and the folder (in earnest: a bucket) where these keep them."""
     folder = tmp_path_factory.mktemp("direct")
     artifacts = folder / "artifacts of clients"
-    for uri in _server(folder, ["--no-serve-artifacts", "--default-artifact-root", str(artifacts)]):
+    for uri in server_of(folder, ["--no-serve-artifacts", "--default-artifact-root", str(artifacts)]):
         yield uri, artifacts
 
 
@@ -93,7 +123,7 @@ def auth_server_uri(tmp_path_factory, _no_telemetry):
         "MLFLOW_AUTH_CONFIG_PATH": str(folder / "auth.ini"),
         "MLFLOW_FLASK_SERVER_SECRET_KEY": "of the tests",
     }
-    for uri in _server(folder, ["--app-name", "basic-auth"], environment):
+    for uri in server_of(folder, ["--app-name", "basic-auth"], environment):
         user = json.dumps({"username": "reader", "password": READER_PASSWORD}).encode()
         request = urllib.request.Request(
             f"{uri}/api/2.0/mlflow/users/create", user, {"Content-Type": "application/json"}
@@ -118,9 +148,9 @@ def _make_passwords_cheap(users):
 ADMIN_PASSWORD, READER_PASSWORD = "for the tests only", "also for the tests only"
 
 
-def _server(folder, options=(), environment=None):
+def server_of(folder, options=(), environment=None, python=sys.executable):
     port = free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
+    command = [python, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
     command += [
         "--backend-store-uri",
         f"sqlite:///{folder / 'mlflow.db'}",

@@ -21,7 +21,7 @@ import pytest
 
 from tracker_health.stores.mlflow.registry import ModelName
 
-from .conftest import _server
+from .conftest import server_of
 from .test_gate import NAN, client_of, registered, tags_of
 
 pytestmark = pytest.mark.slow  # real servers
@@ -112,7 +112,7 @@ def test_a_stranger_is_turned_away(example, monkeypatch):
 def test_a_new_version_is_judged_when_the_webhook_says_so(tmp_path):
     folder = tmp_path / "server"
     folder.mkdir()
-    for uri in _server(folder, environment=SWITCHES):
+    for uri in server_of(folder, environment=SWITCHES):
         environment = os.environ | {"MLFLOW_TRACKING_URI": uri, "GATE_WEBHOOK_SECRET": SECRET}
         command = [sys.executable, str(EXAMPLE), "--port", "0"]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as receiver:

@@ -16,7 +16,7 @@ from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable
 from tracker_health.runs.lookup import open_run
 from tracker_health.words.verdict import Verdict
 
-from .conftest import _server
+from .conftest import server_of
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -116,11 +116,11 @@ def test_a_folder_with_a_run_of_its_own_beside_mlruns(folder_store, write_log):
 @pytest.mark.slow
 def test_artifacts_behind_a_server_that_gives_none(tmp_path):
     """Whoever reads its database, or a server that serves no artifacts, has the metrics, which are judged."""
-    for served in _server(tmp_path):
+    for served in server_of(tmp_path):
         run = logged(served)
         assert run.info.artifact_uri.startswith("mlflow-artifacts:")
         assert th.check(run.info.run_id, tracking_uri=served).notes == ()
-    for served in _server(tmp_path, ["--no-serve-artifacts", "--default-artifact-root", str(tmp_path / "b")]):
+    for served in server_of(tmp_path, ["--no-serve-artifacts", "--default-artifact-root", str(tmp_path / "b")]):
         for uri, said in (
             (served, "--no-serve-artifacts"),
             (f"sqlite:///{tmp_path}/mlflow.db", "the run's MLflow server"),

@@ -108,10 +108,12 @@ class GradientDumps:
         """
         folder = self.root / f"step{step}"
         if self.save_first_n is None:
+            from torch.distributed.checkpoint.filesystem import FileSystemWriter
             from torch.distributed.checkpoint.state_dict_saver import save
 
             with _quiet():
-                save(dict(kept), checkpoint_id=folder / FULL, no_dist=not _in_several_processes())
+                writer = FileSystemWriter(folder / FULL, single_file_per_rank=False)  # as newer ones make by themselves
+                save(dict(kept), storage_writer=writer, no_dist=not _in_several_processes())
             return
         for name, part in kept.items():
             whole = self._corner(part.full_tensor()) if hasattr(part, "full_tensor") else part

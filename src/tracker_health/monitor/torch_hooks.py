@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from tracker_health.monitor.older_torch import uncompiled
+
 
 class Hook:
     """A hook that a copy of its module does not take along: models are copied and saved while they are watched.
@@ -78,8 +80,7 @@ class Eager:
 def untraced_hook(hook: Callable[..., None]) -> Callable[..., None]:
     """A hook on the optimizer that torch.compile leaves as it is, where somebody compiles ``optimizer.step``."""
     # It imports what every optimizer has imported already.
-    untraced: Callable[..., None] = torch.compiler.disable(hook, reason="live statistics are not compiled")  # type: ignore[no-untyped-call]
-    return untraced
+    return uncompiled(hook, "live statistics are not compiled")
 
 
 _STATE_MAKERS = frozenset(

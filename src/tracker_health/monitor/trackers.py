@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import posixpath
 import re
 import shutil
@@ -37,7 +36,7 @@ _ASKING_SECONDS = 20
 _MOST_CHARACTERS = 250  # of a metric's name in MLflow
 _CUT_CHARACTERS = 8  # of the digest in the place of what was cut out
 # An underscore that would read as one of our replacements is replaced as well: distinct names stay distinct.
-_REFUSED = re.compile(r"[^/\w.\- ]|_(?=x[0-9a-f]+_)" if os.name == "nt" else r"[^/\w.\- :]|_(?=x[0-9a-f]+_)")
+_REFUSED = re.compile(r"[^/\w.\- ]|_(?=x[0-9a-f]+_)")  # and the colon, which MLflow 2.14 and Windows refuse
 
 
 class ActiveRun(Protocol):

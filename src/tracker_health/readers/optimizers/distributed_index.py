@@ -16,6 +16,9 @@ _RECORDS = frozenset(
     {*(f"{_METADATA}.{name}" for name in (
         "Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata", "TensorProperties",
         "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING")),
+     # Where torch before 2.3 has the same.
+     "torch.distributed._shard.sharded_tensor.metadata.TensorProperties",
+     "torch.distributed._shard.sharded_tensor.metadata.MEM_FORMAT_ENCODING",
      "torch.distributed.checkpoint.filesystem._StorageInfo",
      "torch.distributed.checkpoint.filesystem._StoragePrefix",
      "torch.serialization._get_layout", "pathlib.PosixPath", "pathlib.WindowsPath", "pathlib._local.PosixPath"}

@@ -220,7 +220,7 @@ def connect(page: str = "") -> Connection:
     """
     with optional_packages("wandb"):
         import wandb
-    refuse_outdated("wandb")
+    refuse_outdated("wandb-server")
     bound_requests()
     settings = wandb.setup().settings
     server = _server_of(page, settings)

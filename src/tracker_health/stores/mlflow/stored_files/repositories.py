@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from tracker_health.stores.mlflow.credentials import guard_repository
+from tracker_health.stores.mlflow.older_clients import artifact_repository
 from tracker_health.stores.remote.deadline import Bounded
 
 
 def repository_of(artifact_uri: str, tracking_uri: str) -> Any:
     """MLflow's object for an artifact location; if that is elsewhere, its calls are given up after a time."""
     # Not the client's: it keeps one per run id in the process, whatever the tracking URI.
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
     from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
 
     location = add_databricks_profile_info_to_artifact_uri(artifact_uri, tracking_uri)  # type: ignore[no-untyped-call]
-    repository = guard_repository(get_artifact_repository(location, tracking_uri=tracking_uri))
+    repository = guard_repository(artifact_repository(location, tracking_uri))
     return repository if is_local(repository) else Bounded(repository)
 
 
