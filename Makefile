@@ -89,7 +89,7 @@ old-wandb: $(VENV)/.dev-installed $(OLD)/.installed
 	OLD_WANDB="$(CURDIR)/$(OLD)/0.16/bin/python $(CURDIR)/$(OLD)/0.19/bin/python" \
 	    $(BIN)/python -m pytest -q tests/stores/test_wandb_local.py -k old_sdks $(ARGS)
 
-# What takes too long for every change: trainers of others, old SDKs, rounds of drawn input, benchmarks.
+# What takes too long for every change: every cell of every matrix, trainers of others, lowest versions, old SDKs.
 slow: frameworks lowest old-wandb
 	$(BIN)/python -m pytest -n auto -q -m "slow or exhaustive"
 

@@ -15,8 +15,7 @@ from contextlib import suppress
 import pytest
 
 from tracker_health import hooks
-from tracker_health.hooks import exec_log as ledger
-from tracker_health.hooks import finish, imports, patches
+from tracker_health.hooks import exec_log, finish, imports, patches
 from tracker_health.hooks import judge_client as judge
 from tracker_health.hooks import judge_process as worker
 from tracker_health.hooks.exec_log import RunToJudge
@@ -145,8 +144,8 @@ def test_runs_that_end_beside_a_judge_that_hangs_are_given_up_in_the_end(
     silent, monkeypatch, capsys, tmp_path, launcher
 ):
     if launcher:
-        (tmp_path / "ledger").touch()
-        monkeypatch.setenv(ledger.VARIABLE, str(tmp_path / "ledger"))
+        (tmp_path / "exec_log").touch()
+        monkeypatch.setenv(exec_log.VARIABLE, str(tmp_path / "exec_log"))
     monkeypatch.setenv(judge.BUDGET, "0.1")
     monkeypatch.setattr(judge, "MOST_OUTGOING", 10_000)
     for _ in range(2000):
@@ -257,7 +256,7 @@ def test_a_judge_that_waits_goes_where_memory_gets_short(monkeypatch):
     left = iter([None, 2**40, 2**29])
     monkeypatch.setattr(worker, "memory_left", lambda: next(left))
     with ours, theirs:
-        ours.sendall(ledger.line_of("start", RUN))
+        ours.sendall(exec_log.line_of("start", RUN))
         worker._Session(theirs).serve()
     assert next(left, "asked each time") == "asked each time"
 
@@ -373,7 +372,7 @@ def test_a_judge_survives_what_is_none_of_ours(monkeypatch):
     prepared = []
     monkeypatch.setattr(worker, "_prepare", prepared.append)
     with ours, theirs:
-        ours.sendall(b"NCCL INFO hello\n[]\n{}\n" + ledger.line_of("start", RUN))
+        ours.sendall(b"NCCL INFO hello\n[]\n{}\n" + exec_log.line_of("start", RUN))
         ours.shutdown(socket.SHUT_WR)
         worker._Session(theirs).serve()
     assert prepared == [RUN]
@@ -600,31 +599,31 @@ def test_a_tracker_that_cannot_be_hooked_onto_is_told_of_in_one_line(monkeypatch
         hooks.autolog(disable=True)
 
 
-def test_a_ledger_that_was_cut_off(tmp_path, monkeypatch):
-    path = tmp_path / "ledger"
+def test_a_exec_log_that_was_cut_off(tmp_path, monkeypatch):
+    path = tmp_path / "exec_log"
     path.touch()
-    monkeypatch.setenv(ledger.VARIABLE, str(path))
+    monkeypatch.setenv(exec_log.VARIABLE, str(path))
     other = RunToJudge(run="mlflow:y", folder="/", log="/x.wandb")
-    ledger.note("start", RUN)
-    ledger.note("start", other)
-    ledger.note("end", RUN)
+    exec_log.note("start", RUN)
+    exec_log.note("start", other)
+    exec_log.note("end", RUN)
     with path.open("ab") as file:
         file.write(b'{"event": "end", "pid": 1, "run": {"run": "mlfl')
-    found = ledger.ExecLog(path).read()
+    found = exec_log.ExecLog(path).read()
     (left,) = found.left
     assert (left.run, left.pid, found.exits) == (other, os.getpid(), {})
     with path.open("ab") as file:
         file.write(b"\n")
     failed = Ending(how=Ended.FAILED, by="exit code 3")
-    ledger.note("exit", ending=failed)
+    exec_log.note("exit", ending=failed)
     assert (found.read().exits, found.left, found.full) == ({os.getpid(): failed}, [left], False)
 
 
-def test_a_ledger_with_more_than_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(ledger, "_MAX_BYTES", 1000)
-    path = tmp_path / "ledger"
-    path.write_bytes(ledger.line_of("start", RUN) * 100)
-    found = ledger.ExecLog(path).read()
+def test_a_exec_log_with_more_than_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(exec_log, "_MAX_BYTES", 1000)
+    path = tmp_path / "exec_log"
+    path.write_bytes(exec_log.line_of("start", RUN) * 100)
+    found = exec_log.ExecLog(path).read()
     assert (len(found.left), found.full) == (1, True)
     assert found.read().full
 
@@ -640,13 +639,13 @@ def test_a_ledger_with_more_than_is_read(tmp_path, monkeypatch):
     ],
 )
 def test_who_has_ended_a_run_that_several_processes_go_on_with(tmp_path, monkeypatch, events, left):
-    path = tmp_path / "ledger"
+    path = tmp_path / "exec_log"
     for one in events.split(", "):
         event, pid = one.split()
-        monkeypatch.setattr(ledger.os, "getpid", lambda pid=pid: int(pid))
+        monkeypatch.setattr(exec_log.os, "getpid", lambda pid=pid: int(pid))
         with path.open("ab") as file:
-            file.write(ledger.line_of(event, RUN))
-    assert [one.pid for one in ledger.ExecLog(path).read().left] == left
+            file.write(exec_log.line_of(event, RUN))
+    assert [one.pid for one in exec_log.ExecLog(path).read().left] == left
 
 
 def test_no_secret_is_seen_in_the_list_of_processes(silent, monkeypatch):

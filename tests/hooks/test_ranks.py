@@ -88,8 +88,8 @@ def test_a_run_that_went_on_after_a_restart_is_not_blamed_on_the_first_try(tmp_p
     assert check(tmp_path).ended == "finished"
 
 
-def ledger_of(tmp_path, *events):
-    path = tmp_path / "ledger"
+def exec_log_of(tmp_path, *events):
+    path = tmp_path / "exec_log"
     path.write_bytes(
         b"".join(line.replace(f'"pid": {os.getpid()}'.encode(), f'"pid": {pid}'.encode()) for pid, line in events)
     )
@@ -99,20 +99,20 @@ def ledger_of(tmp_path, *events):
 FAILED = Ending(how=Ended.FAILED, by="ValueError: no")
 
 
-def test_the_ledger_knows_the_first_rank_that_failed_of_the_last_attempt(tmp_path):
+def test_the_exec_log_knows_the_first_rank_that_failed_of_the_last_attempt(tmp_path):
     run = RunToJudge(run="mlflow:1", folder="/")
     ready = [(10 + rank, line_of("ready", rank=rank, attempt="0")) for rank in (0, 1)]
     worker = (99, line_of("ready", rank=1, attempt="0"))  # of a data loader, which inherits the rank
     start = (10, line_of("start", run))
     failed = (11, line_of("exit", ending=FAILED))
     ended = (10, line_of("end", run, leaving=True))
-    found = ledger_of(tmp_path, *ready, worker, start, (99, line_of("exit", ending=FAILED)), failed, ended)
+    found = exec_log_of(tmp_path, *ready, worker, start, (99, line_of("exit", ending=FAILED)), failed, ended)
     assert found.ended[0].after.said == Ending(how=Ended.FAILED, by="rank 1: ValueError: no")
     assert found.failed_before(11) is None
-    before = ledger_of(tmp_path, *ready, start, ended, failed)
+    before = exec_log_of(tmp_path, *ready, start, ended, failed)
     assert before.ended[0].after is None
     again = (20, line_of("ready", rank=0, attempt="1"))
-    assert ledger_of(tmp_path, *ready, failed, again).failed == []
+    assert exec_log_of(tmp_path, *ready, failed, again).failed == []
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from tracker_health.errors import ConfigError, RunNotFound, StoreRefused, StoreU
 from tracker_health.fleet.follow import Follower
 from tracker_health.judge.messages import SentMessages
 from tracker_health.report.baseline import from_json, to_json
-from tracker_health.runs import message_queue as outbox
+from tracker_health.runs import message_queue
 from tracker_health.runs.lookup import open_run
 from tracker_health.runs.message_queue import MessageQueue
 from tracker_health.stores.folder.directory import DirectoryRun
@@ -39,7 +39,7 @@ PLAN = 120
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch, tmp_path):
     monkeypatch.setattr("tracker_health.fleet.follow._REST", 0.0)
-    monkeypatch.setattr(outbox, "SEND_SECONDS", 0.5)
+    monkeypatch.setattr(message_queue, "SEND_SECONDS", 0.5)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 

@@ -20,7 +20,7 @@ from tracker_health.config import Notify
 from tracker_health.errors import ConfigError
 from tracker_health.fleet.sweep import Sweep
 from tracker_health.judge.messages import SentMessages
-from tracker_health.runs import message_queue as outbox
+from tracker_health.runs import message_queue
 from tracker_health.runs.due_messages import store_key
 from tracker_health.runs.lookup import open_run
 from tracker_health.runs.message_queue import MessageQueue
@@ -38,7 +38,7 @@ SURE = {"certainty": "possible"}
 @pytest.fixture
 def _own_state(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(outbox, "SEND_SECONDS", 0.5)
+    monkeypatch.setattr(message_queue, "SEND_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def delivering(config, now=None, uri=None):
 
 
 def found(run, config, **more):
-    """The run judged, and its message in the outbox."""
+    """The run judged, and its message in the queue."""
     outcome = annotate(run, config=config, notify=True, **more)
     if outcome.notice is not None:
         MessageQueue().put([outcome.notice])
@@ -213,7 +213,7 @@ def test_a_command_gets_the_message_on_standard_input(sick, tmp_path):
     code = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
     config = replace(preset("default"), notify=Notify(command=(sys.executable, "-c", code, str(target)), **SURE))
     found(sick, config)
-    outbox.SEND_SECONDS = 20
+    message_queue.SEND_SECONDS = 20
     assert delivering(config).messages == 1
     assert json.loads(target.read_text())["verdict"] == "fail"
 
@@ -331,7 +331,7 @@ def test_a_user_without_a_home_is_said_so_and_judged_all_the_same(monkeypatch):
     monkeypatch.setattr(Path, "home", classmethod(lambda _: (_ for _ in ()).throw(RuntimeError)))
     box = MessageQueue()
     assert not box.knows("x")
-    done = outbox.deliver_quietly(lambda: box.deliver(Notify(webhook="http://127.0.0.1/"), "s", open_run))
+    done = message_queue.deliver_quietly(lambda: box.deliver(Notify(webhook="http://127.0.0.1/"), "s", open_run))
     assert "set XDG_STATE_HOME" in done.problem
 
 

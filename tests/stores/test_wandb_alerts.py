@@ -18,7 +18,7 @@ from tracker_health import annotate, preset
 from tracker_health.config import Notify
 from tracker_health.fleet.sweep import Sweep
 from tracker_health.judge.messages import SentMessages
-from tracker_health.runs import message_queue as outbox
+from tracker_health.runs import message_queue
 from tracker_health.runs.due_messages import store_key
 from tracker_health.runs.lookup import open_run
 from tracker_health.runs.message_queue import MessageQueue
@@ -58,7 +58,7 @@ def make_sick(server, name="sick", **fields):
 
 
 def found(run, notify):
-    """The run judged, and its message in the outbox."""
+    """The run judged, and its message in the queue."""
     outcome = annotate(run, config=replace(preset("default"), notify=notify), notify=True)
     if outcome.notice is not None:
         MessageQueue().put([outcome.notice])
@@ -132,7 +132,7 @@ def test_a_message_to_one_receiver_does_not_wait_for_the_other_nor_is_it_sent_tw
 
 
 def test_the_other_way_round(wandb_server, monkeypatch):
-    monkeypatch.setattr(outbox, "SEND_SECONDS", 0.5)
+    monkeypatch.setattr(message_queue, "SEND_SECONDS", 0.5)
     receiver = Receiver(500, 200)
     both = replace(ALERTS, webhook=receiver.address)
     found(make_sick(wandb_server), both)

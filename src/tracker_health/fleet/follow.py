@@ -47,7 +47,7 @@ class Follower:
         stop_on: str | None = None,
         every: float = EVERY_SECONDS,
         dry_run: bool = False,
-        outbox: MessageQueue | None = None,
+        messages: MessageQueue | None = None,
     ) -> None:
         """Follow a run.
 
@@ -58,7 +58,7 @@ class Follower:
             stop_on: ``"fail"`` or ``"warn"``: at such a finding the run is asked to stop; None for never.
             every: Seconds between two judgements at most, if something was logged since.
             dry_run: Only say so: nobody is asked to stop or sent a message.
-            outbox: Where messages wait; by default that of this user.
+            messages: Where messages wait; by default that of this user.
 
         Raises:
             ConfigError: ``stop_on`` makes no sense.
@@ -67,7 +67,7 @@ class Follower:
             raise ConfigError(f'stop_on={stop_on!r}: it must be "warn", "fail" or None')
         self._run, self._config, self._tracking_uri = run, config, tracking_uri
         self._stop_on, self._every, self._dry_run = Verdict(stop_on) if stop_on else None, every, dry_run
-        self._outbox = outbox or MessageQueue()
+        self._messages = messages or MessageQueue()
         self._judge: LiveJudge | None = None
         self._seen: tuple[str, bool] | None = None
         self._last_step, self._changed = -1, time.monotonic()
@@ -244,7 +244,7 @@ class Follower:
         opened.mark_notified(sent.value)
         notice = make_notice(opened, self._run, about, config, traits=traits, due=sent, tracking_uri=self._tracking_uri)
         try:
-            self._outbox.put([notice])
+            self._messages.put([notice])
         except OSError as error:
             yield _line(f"a message about {due} is left to the next sweep: {described(error)}")
             return
@@ -255,7 +255,7 @@ class Follower:
             return
         opener = partial(open_run, tracking_uri=self._tracking_uri)
         notify = self._known.config.notify
-        done = deliver_quietly(partial(self._outbox.deliver, notify, store_key(self._tracking_uri), opener))
+        done = deliver_quietly(partial(self._messages.deliver, notify, store_key(self._tracking_uri), opener))
         if done.messages:
             yield _line(f"sent a message: {', '.join(self._owed)}")
         self._owed = self._owed if done.waiting and not done.messages else []

@@ -112,7 +112,7 @@ class Sweep:
     """Sweeps of the same runs, one after the other. Times are in seconds; without ``experiments`` all are swept.
 
     ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. ``report_to``: a folder for the
-    reports, where nothing is to be written onto the runs. ``outbox``: where messages wait for ``send_messages``. A run
+    reports, where nothing is to be written onto the runs. ``messages``: where they wait for ``send_messages``. A run
     that claims to go on must have been silent for the ``stale_after`` of the configuration that is in force for it. Or
     its verdict must already call it silent.
     """
@@ -125,7 +125,7 @@ class Sweep:
     rejudge: bool = False
     workers: int = 1
     report_to: Path | None = None
-    outbox: MessageQueue = field(default_factory=MessageQueue)
+    messages: MessageQueue = field(default_factory=MessageQueue)
     _notices: list[Notice] = field(default_factory=list, repr=False)
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
     _unjudged: dict[str, float | None] = field(default_factory=dict, repr=False)
@@ -183,7 +183,7 @@ class Sweep:
             rejudge=self.rejudge,
             workers=self.workers,
             report_to=self.report_to,
-            notify=self._sends_messages and self.outbox.knows(self._server),
+            notify=self._sends_messages and self.messages.knows(self._server),
         ):
             run = in_hand.pop(outcome.run)
             kind = _kind_of(outcome, annotated=run.annotated or self.report_to is not None)
@@ -200,10 +200,10 @@ class Sweep:
     def _send_due(self, *, whole: bool) -> Delivered:
         found, self._notices = self._notices, []
         if found:
-            self.outbox.put(found)
-        if whole and not self.outbox.knows(self._server):
-            self.outbox.remember(self._server)
-        return self.outbox.deliver(self.config.notify, store_key(self.tracking_uri), self._open)
+            self.messages.put(found)
+        if whole and not self.messages.knows(self._server):
+            self.messages.remember(self._server)
+        return self.messages.deliver(self.config.notify, store_key(self.tracking_uri), self._open)
 
     def _open(self, name: str) -> TrackedRun:
         found = open_run(name, tracking_uri=self.tracking_uri)

@@ -15,7 +15,7 @@ from tracker_health.words.ending import Ended, Ending
 VARIABLE = "TRACKER_HEALTH_LEDGER"
 
 _MAX_BYTES = 2**26
-"""What is read of a ledger at most: of some thirty thousand runs."""
+"""What is read of a exec_log at most: of some thirty thousand runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class RunToJudge:
     ``run``: what ``open_run`` takes. ``tracking_uri``: MLflow's store. ``folder``: where relative paths start.
     ``log``: W&B's log on this machine, which has to be complete before the run is judged. ``ended``, ``by``: how its
     process was seen to end, as an ``Ending`` has it. ``left``: nobody ended it, so that its log may have no end.
-    ``ledger``: where the launcher waits for the verdict, which has the same ``token`` as this end of the run.
+    ``exec_log``: where the launcher waits for the verdict, which has the same ``token`` as this end of the run.
     """
 
     run: str
@@ -35,7 +35,7 @@ class RunToJudge:
     ended: str = ""
     by: str = ""
     left: bool = False
-    ledger: str | None = None
+    exec_log: str | None = None
     token: str = ""
 
     @property
@@ -48,11 +48,11 @@ class RunToJudge:
         """How its process was seen to end; None where nobody saw it."""
         return Ending(how=Ended(self.ended), by=self.by) if self.ended else None
 
-    def over(self, ending: Ending | None, ledger: str | None, *, left: bool = False) -> RunToJudge:
-        """The same run at an end of its own: its process was seen to end so, and the verdict goes into this ledger."""
+    def over(self, ending: Ending | None, exec_log: str | None, *, left: bool = False) -> RunToJudge:
+        """The same run at an end of its own: its process was seen to end so, and the verdict goes into this log."""
         how, by = ("", "") if ending is None else (str(ending.how), ending.by)
         token = f"{os.getpid()}-{time.monotonic_ns()}"
-        return replace(self, ended=how, by=by, left=left, ledger=ledger, token=token)
+        return replace(self, ended=how, by=by, left=left, exec_log=exec_log, token=token)
 
 
 def line_of(event: str, run: RunToJudge | None = None, **more: Any) -> bytes:

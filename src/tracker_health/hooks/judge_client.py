@@ -94,7 +94,7 @@ class JudgeProcess:
 
         Waits up to ``BUDGET_SECONDS`` for one. It does not wait if the judge was too slow for the run before, or if a
         signal handler calls this during another call. Without ``wait`` nothing comes back, then or later. The same
-        holds for a run with a ledger, in which its verdict is recorded.
+        holds for a run with a exec_log, in which its verdict is recorded.
         """
         begin = time.monotonic()
         end = begin + budget()
@@ -105,7 +105,7 @@ class JudgeProcess:
             if len(self._outgoing) > MOST_OUTGOING:
                 return self._overwhelmed()
             self._send("end", run)
-            if run.ledger:
+            if run.exec_log:
                 return []
             self._unanswered += 1
             lines = self._answers(end if wait and idle else begin)

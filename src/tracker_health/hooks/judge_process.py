@@ -156,7 +156,7 @@ def _first(connection: socket.socket, run: RunToJudge, owing: dict[str, _Receive
     if not (found.text or found.silent):
         found = _judged(run, quick=False)
     owing |= found.owing
-    if run.ledger:
+    if run.exec_log:
         _tell_launcher(run, found)
     else:
         said = f"provisional: {found.text}; the final verdict will be there"
@@ -170,12 +170,12 @@ def _finish(run: RunToJudge, owing: dict[str, _Receiver]) -> None:
     """Judge a run by all that it left, and say so to a launcher. ``owing``: where messages are to be sent."""
     found = _judged(run, quick=False)
     owing |= found.owing
-    if run.ledger:
+    if run.exec_log:
         _tell_launcher(run, found)
 
 
 def _tell_launcher(run: RunToJudge, found: _Judgement) -> None:
-    note("verdict", run, path=run.ledger, line=found.text, final=found.complete, ended=found.ended)
+    note("verdict", run, path=run.exec_log, line=found.text, final=found.complete, ended=found.ended)
 
 
 class _Receiver(NamedTuple):

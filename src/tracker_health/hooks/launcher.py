@@ -84,24 +84,24 @@ def _say_not_run(command: str, error: OSError) -> int:
 
 
 def _hooked(command: Sequence[str], wait: float) -> int:
-    ledger = safely(_new_ledger)
-    if ledger is None:  # no room for a file: the command runs all the same
+    exec_log = safely(_new_exec_log)
+    if exec_log is None:  # no room for a file: the command runs all the same
         return _supervised(command, _environment({}))[0]
     try:
-        code, pid = _supervised(command, _environment({VARIABLE: str(ledger)}))
+        code, pid = _supervised(command, _environment({VARIABLE: str(exec_log)}))
         with suppress(KeyboardInterrupt), _caught(_wait_no_longer):  # the judge goes on without us
-            safely(_judge_all, ledger, code, pid, wait)
+            safely(_judge_all, exec_log, code, pid, wait)
         return code
     finally:
         with suppress(OSError):
-            ledger.unlink()
+            exec_log.unlink()
 
 
 def _wait_no_longer(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _new_ledger() -> Path:
+def _new_exec_log() -> Path:
     descriptor, path = tempfile.mkstemp(prefix="tracker-health-")
     os.close(descriptor)
     return Path(path)
@@ -190,29 +190,29 @@ def _exit_code(code: int) -> int:
 
 def _judge_all(path: Path, code: int, pid: int, wait: float) -> None:
     """Have the runs judged that the command left open, and print the verdict on all, for which it waits a while."""
-    ledger = ExecLog(path).read()
-    waiting = _Waiting(ledger)
-    for ended in ledger.ended:
+    exec_log = ExecLog(path).read()
+    waiting = _Waiting(exec_log)
+    for ended in exec_log.ended:
         # What its own hook saw of the process's end is there already.
-        seen = ended.pid != pid or ledger.exits.get(pid) is not None
+        seen = ended.pid != pid or exec_log.exits.get(pid) is not None
         taken = _taken_with(ended, code)
         waiting.add(ended.run, taken or (None if seen else _ending_behind(ended, code)), again=taken is not None)
-    for left in ledger.left:
+    for left in exec_log.left:
         if _is_alive(left.pid):
             say(f"{left.run.run} goes on in process {left.pid}: not judged")
         else:
-            waiting.hand_over(left.run, _ending_of_left(left, ledger, code, pid), left=True)
-    if ledger.full:
+            waiting.hand_over(left.run, _ending_of_left(left, exec_log, code, pid), left=True)
+    if exec_log.full:
         say("the command had more runs than are followed here; those that it left open are left to sweep")
     waiting.until(time.monotonic() + wait)
     judge_client.of_this_process().leave()
 
 
 class _Waiting:
-    """For the verdicts on the runs of a command, which judges put down in its ledger."""
+    """For the verdicts on the runs of a command, which judges put down in its exec_log."""
 
-    def __init__(self, ledger: ExecLog) -> None:
-        self._ledger = ledger
+    def __init__(self, exec_log: ExecLog) -> None:
+        self._exec_log = exec_log
         self._runs: dict[str, RunToJudge] = {}
         self._behind: dict[str, Ending] = {}
         self._again: set[str] = set()
@@ -230,14 +230,14 @@ class _Waiting:
 
     def hand_over(self, run: RunToJudge, ending: Ending | None, *, left: bool = False) -> None:
         """Have a run judged by a judge of ours."""
-        over = run.over(ending, str(self._ledger.path), left=left)
+        over = run.over(ending, str(self._exec_log.path), left=left)
         self._runs[run.key] = over
         judge_client.of_this_process().verdict(over)
 
     def until(self, end: float) -> None:
         """Print each final verdict as it comes; at the end of the time, what there is."""
         while self._runs:
-            told = self._ledger.read().told
+            told = self._exec_log.read().told
             is_late = time.monotonic() >= end
             for key, run in list(self._runs.items()):
                 lines = told.get(run.token, [])
@@ -292,17 +292,17 @@ def _taken_with(ended: EndedRun, code: int) -> Ending | None:
     return ended.after.said if ended.after is not None and failed and code else None
 
 
-def _ending_of_left(left: LeftRun, ledger: ExecLog, code: int, pid: int) -> Ending | None:
+def _ending_of_left(left: LeftRun, exec_log: ExecLog, code: int, pid: int) -> Ending | None:
     """How a run ended that nobody ended, by what its process saw, or by what the command returned: its own code, or
     what its shell or launcher made of it. None where its process came to its end in order, and did not fail: it may be
     meant to go on elsewhere.
     """
-    first = ledger.failed_before(left.pid)
+    first = exec_log.failed_before(left.pid)
     if first is not None and code:
         return first.said
-    if seen := ledger.exits.get(left.pid):
+    if seen := exec_log.exits.get(left.pid):
         return seen
-    if code == 0 and left.pid in ledger.exits:
+    if code == 0 and left.pid in exec_log.exits:
         return None
     if code == 0 and left.pid != pid:
         return Ending(how=Ended.KILLED, by="its process is gone without a word")

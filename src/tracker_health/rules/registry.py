@@ -1,4 +1,4 @@
-"""The rules there are: the built-in ones, found in the packages of ``probes``, and those of installed plugins."""
+"""The rules there are: the built-in ones, found in the packages of ``rules``, and those of installed plugins."""
 
 from __future__ import annotations
 

@@ -18,13 +18,14 @@ from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.log_formats.text_lines import TextLines, log_of
 from tracker_health.roles import RolePlan
 
-FORMATS: tuple[LogFormat, ...] = (EventFile(), GapLog(), StepLog(), JsonHistory(), CsvTable(), TextLines())
+_EVENTS, _GAP, _STEPS, _TABLE = EventFile(), GapLog(), StepLog(), CsvTable()
+FORMATS: tuple[LogFormat, ...] = (_EVENTS, _GAP, _STEPS, JsonHistory(), _TABLE, TextLines())
 """Of two that recognise a file the first is tried first, and the other where that finds nothing."""
 
 
 _NAMES: tuple[tuple[re.Pattern[str], LogFormat], ...] = (
-    (re.compile(r".*\.(?:jsonl|ndjson)(?:\.gz)?", re.IGNORECASE), FORMATS[2]),
-    (re.compile(r"(?:.*\.)?events\.out\.tfevents(?:\..*)?", re.IGNORECASE | re.DOTALL), FORMATS[0]),
+    (re.compile(r".*\.(?:jsonl|ndjson)(?:\.gz)?", re.IGNORECASE), _STEPS),
+    (re.compile(r"(?:.*\.)?events\.out\.tfevents(?:\..*)?", re.IGNORECASE | re.DOTALL), _EVENTS),
 )
 
 
@@ -54,7 +55,7 @@ def formats_of(path: Path) -> list[LogFormat]:
 
 def is_table(head: bytes) -> bool:
     """Whether a file that begins like this has lines of a format that is recognised by its beginning."""
-    return any(FORMATS[one].recognises(head) for one in (1, 2, 4))
+    return any(one.recognises(head) for one in (_GAP, _STEPS, _TABLE))
 
 
 def read_log(path: Path, source: str, roles: RolePlan) -> tuple[Log, LogFormat | None]:

@@ -92,7 +92,7 @@ def is_model_file(name: str) -> bool:
 
 
 class SavedFiles:
-    """See ``going_back.Shelf``: the checkpoints among files. ``shown``: from a path in the tree to what people call it;
+    """See ``resume_point.Shelf``: the checkpoints among files. ``shown``: from a path in the tree to what people call it;
     ``budget``: of bytes, over all of the checkpoints that are looked into.
     """
 

@@ -49,7 +49,7 @@ class Version(Protocol):
 
 
 class Versions:
-    """See ``going_back.Shelf``: the checkpoints among a run's own files, and its versions. ``most``: bytes that may be
+    """See ``resume_point.Shelf``: the checkpoints among a run's own files, and its versions. ``most``: bytes that may be
     fetched of all versions together.
     """
 
