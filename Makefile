@@ -155,7 +155,7 @@ $(LOWEST)/.installed: pyproject.toml setup.py constraints-lowest.txt scripts/low
 	    $$($(LOWEST)/bin/python scripts/lowest_versions.py charts mlflow torch wandb) --editable .
 	$(PYTHON) -m venv $(LOWEST)/wandb-server
 	$(LOWEST)/wandb-server/bin/python -m pip install --quiet $(LOWEST_NEEDS) \
-	    $$($(LOWEST)/bin/python scripts/lowest_versions.py charts wandb-server) --editable .
+	    $$($(LOWEST)/bin/python scripts/lowest_versions.py wandb-server | tr ' ' '\n' | grep '^wandb==') --editable '.[charts]'
 	touch $@
 
 clean:

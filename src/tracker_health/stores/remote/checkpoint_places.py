@@ -49,8 +49,8 @@ class Version(Protocol):
 
 
 class Versions:
-    """See ``resume_point.Shelf``: the checkpoints among a run's own files, and its versions. ``most``: bytes that may be
-    fetched of all versions together.
+    """See ``resume_point.Shelf``: the checkpoints among a run's own files, and its versions. ``most``: bytes that
+    may be fetched of all versions together.
     """
 
     def __init__(self, own: SavedFiles, versions: Callable[[], Sequence[Version]], most: int) -> None:
