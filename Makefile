@@ -16,7 +16,7 @@ FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.p
 QUICK_TESTS := tests/rules tests/test_engine.py tests/test_evidence.py tests/test_curve_parts.py tests/test_parameters.py \
     tests/test_package.py tests/test_retired.py
 
-TARGETS := lint check new-rule demo test fuzz frameworks oldest-wandb old-wandb slow bench faults docs site screenshots clean
+TARGETS := lint check new-rule demo test fuzz frameworks oldest-wandb old-wandb slow bench faults mutants docs site screenshots clean
 .PHONY: $(TARGETS)
 
 demo: $(VENV)/.demo-installed
@@ -88,6 +88,11 @@ faults: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement benchmarks/faults/requirements.txt
 	$(BIN)/python benchmarks/faults generate --size small
 	$(BIN)/python benchmarks/faults score --size small
+
+# How much of the code that judges its tests protect: ARGS="--minutes 30 --seed 2", or ARGS="--only curves/diverged".
+mutants: $(VENV)/.dev-installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt cosmic-ray pytest-cov
+	$(BIN)/python scripts/mutants.py $(ARGS)
 
 docs: $(VENV)/.dev-installed
 	$(BIN)/python scripts/generate_docs.py
