@@ -70,8 +70,15 @@ def test_what_has_a_rival_or_no_proof_is_not_certain(name):
     assert reported(name).diagnosis.certainty != "certain"
 
 
+def test_of_two_causes_that_have_nearly_as_much_for_them_either_is_only_possible():
+    """Its evaluation is one number, and its learning rate ends at 0: a strong sign for each of two causes."""
+    diagnosis = reported("eval-loss-frozen-linear-decay-to-zero").diagnosis
+    assert {diagnosis.cause, diagnosis.others[0].cause} == {"evaluation-stuck", "schedule-wrong"}
+    assert diagnosis.certainty == "possible"
+
+
 @pytest.mark.parametrize("name", sorted(LEADS))
-def test_the_headline_stands_on_signs_that_the_report_shows(name):
+def test_the_headline_is_carried_by_signs_that_the_report_shows(name):
     """What it looks at was found, it explains something that was found, and what speaks for it outweighs the rest."""
     report = reported(name)
     found = {one.code for one in report.results if one.verdict in ("warn", "fail")}
