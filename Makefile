@@ -19,6 +19,9 @@ QUICK_TESTS := tests/rules tests/test_engine.py tests/test_evidence.py tests/tes
 TARGETS := lint check new-rule demo test fuzz frameworks oldest-wandb old-wandb slow bench faults mutants docs site screenshots clean
 .PHONY: $(TARGETS)
 
+# The many processes that tests start need not compile the package each time anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 demo: $(VENV)/.demo-installed
 	$(BIN)/tracker-health demo
 
@@ -31,6 +34,7 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/generate_docs.py --check
+	$(BIN)/python -m pytest -q -m prose tests/prose
 
 # Before each commit: two minutes on two cores.
 check: lint
@@ -74,7 +78,7 @@ old-wandb: $(VENV)/.dev-installed $(OLD)/.installed
 
 # What takes too long for every change: trainers of others, old SDKs, rounds of drawn input, benchmarks.
 slow: frameworks oldest-wandb old-wandb
-	$(BIN)/python -m pytest -n auto -q -m slow
+	$(BIN)/python -m pytest -n auto -q -m "slow or exhaustive"
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python benchmarks/speed/check_folder.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.laws import FEW
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,9 +25,29 @@ for library in ("OMP", "MKL", "OPENBLAS"):
 # `make fuzz` draws anew; what it finds becomes an @example of its test. How long a draw takes is no test of anything on a
 # machine that may be busy with others.
 _ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("repeatable", _ANY_SPEED, derandomize=True)
+settings.register_profile("repeatable", _ANY_SPEED, derandomize=True, max_examples=FEW)
 settings.register_profile("fuzz", _ANY_SPEED, print_blob=True)
 settings.load_profile("repeatable")
+
+
+SERVERS = {"server_uri", "direct_server", "auth_server_uri"}
+"""Fixtures that start a server of MLflow."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what takes long: tests with a real server, and the cells of a matrix that walk the same path as others."""
+    cells: Counter[object] = Counter()
+    for item in items:
+        params = getattr(item, "callspec", None)
+        values = {one for one in params.params.values() if isinstance(one, str)} if params else set()
+        if not SERVERS.isdisjoint({*item.fixturenames, *values}):
+            item.add_marker("slow")
+        for node, thinned in item.iter_markers_with_node("thinned"):
+            matrix = item.function if node is item else node  # of a class: all its tests, in the order they are written
+            cells[matrix] += 1
+            if (cells[matrix] - 1) % thinned.args[0]:
+                item.add_marker("exhaustive")
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.api import read_baseline
 from tracker_health.cli import cli
@@ -152,7 +153,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(st.sampled_from([*to_json(baseline_of(map(candidate, range(8)), "nets"))]), JSON)
 def test_a_hostile_document_is_refused(key, value):
     document = to_json(baseline_of(map(candidate, range(8)), "nets"))
@@ -217,6 +218,7 @@ def test_from_runs_to_an_exit_code_and_a_page(tmp_path):
     assert "it was changed since it was saved" in refused.output
 
 
+@pytest.mark.slow
 def test_an_experiment_in_a_real_database(tmp_path):
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path}/mlflow.db"

@@ -3,20 +3,12 @@
 import pytest
 
 from tracker_health.render import calibration as module
-from tracker_health.rules.registry import BUILT_IN
 
 _RULES = {
     "AAA001": {"judged": 40, "false_alarms": 1, "found": {"f": [1, 9], "g": [9, 9]}, "missed": {}},
     "AAA002": {"judged": 0, "false_alarms": 0, "found": {}, "missed": {"f": 9, "g": 4}},
     "AAA003": {"judged": 100, "false_alarms": 0, "found": {}, "missed": {}},
 }
-
-
-@pytest.mark.parametrize("rule", BUILT_IN, ids=lambda rule: rule.code)
-def test_every_rule_says_what_was_measured(rule):
-    alarms, _, when = module.calibration(rule.code)
-    assert "certified healthy validation runs" in alarms
-    assert when.startswith("Measured on 20")
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ def demo(tmp_path_factory):
     return done, folder
 
 
+@pytest.mark.slow
 def test_the_demo_shows_three_verdicts_and_how_to_find_them(demo):
     done, _ = demo
     assert done.returncode == 0, done.stderr

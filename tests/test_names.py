@@ -102,6 +102,7 @@ def rows(trainer, curves):
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("verdict", CURVES)
+@pytest.mark.thinned(3)
 def test_one_curve_has_one_verdict_in_files(trainer, verdict, tmp_path):
     lines = "".join(json.dumps(row) + "\n" for row in rows(trainer, CURVES[verdict]))
     (tmp_path / "log.jsonl").write_text(lines)
@@ -109,6 +110,7 @@ def test_one_curve_has_one_verdict_in_files(trainer, verdict, tmp_path):
     assert report.verdict == verdict, (report.summary, report.notes)
 
 
+@pytest.mark.slow
 def test_one_curve_has_one_verdict_in_mlflow(tmp_path):
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"

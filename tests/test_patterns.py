@@ -75,6 +75,7 @@ def slow_ones(
             yield long[:60]
 
 
+@pytest.mark.slow
 def test_no_pattern_is_quadratic():
     found = {}
     for used in all_patterns():
@@ -128,6 +129,7 @@ def test_no_name_takes_quadratic_time(work):
     assert list(slow_ones(work, parts, 2**12, OF_NAMES[work])) == []
 
 
+@pytest.mark.slow
 def test_every_pattern_is_looked_at():
     places = [place.partition(":")[0] for place in unknown_calls()]
     assert {place: places.count(place) for place in places} == LOOKED_AT
@@ -145,6 +147,7 @@ def test_the_walk_finds_patterns_wherever_they_are():
 
 
 @pytest.mark.parametrize("pattern", [r"[ ]+x", r"(\d+)/\d+", r"(?:\.(?:pt|zip))+$"])
+@pytest.mark.slow
 def test_the_guard_sees_what_is_quadratic(pattern):
     compiled = re.compile(pattern)
 
@@ -155,6 +158,7 @@ def test_the_guard_sees_what_is_quadratic(pattern):
     assert next(slow_ones(work, parts_of(compiled), 2**12, 0.002), None)
 
 
+@pytest.mark.slow
 def test_lines_that_are_all_of_another_shape_are_read_in_linear_time():
     """A few names in any order, as no trainer prints them: no line is like the one before."""
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not (FOLDER / "raw").is_dir(), reason="shared/re
 
 
 def read(folder):
-    request = Request(roles=RolePlan(every=True), parts=frozenset())
+    request = Request(roles=RolePlan({"any": ("*",)}), parts=frozenset())
     return read_files(DirectoryRun(folder), request)
 
 

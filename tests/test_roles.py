@@ -125,6 +125,7 @@ DESCENTS = {
 
 @pytest.mark.parametrize("trainer", list(OBJECTIVES))
 @pytest.mark.parametrize("loss", ["loss", "train/loss", "train_loss", "val_loss"])
+@pytest.mark.thinned(4)
 def test_a_loss_that_need_not_descend_is_told_by_its_siblings(trainer, loss):
     assert assign([loss, *OBJECTIVES[trainer]])[loss] == "objective_loss"
 

@@ -1,4 +1,4 @@
-"""The documentation: links lead somewhere, every rule and cause has its page, captions say what the rules say today."""
+"""Links of reports to the documentation, and the documentation as a site."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -17,10 +16,9 @@ from tracker_health.config import Config
 from tracker_health.diagnosis import CAUSES
 from tracker_health.judge.annotations import plan
 from tracker_health.judge.doc_links import docs_link
-from tracker_health.render.calibration import how_often_right
 from tracker_health.render.console import report_lines
 from tracker_health.render.markdown import report_markdown
-from tracker_health.render.rule_page import advice_in, can_fail, numbered, plain
+from tracker_health.render.rule_page import advice_in, numbered, plain
 from tracker_health.rules.registry import BUILT_IN
 from tracker_health.words.retired import RETIRED
 
@@ -29,107 +27,6 @@ DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from build_site import staged  # noqa: E402
-from gallery import checkpoints, choosing, curves  # noqa: E402
-
-PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
-LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
-CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
-HEADINGS = ("Why it matters", "How it decides", "What to do", "When it is wrong", "How often it is right", "See also")
-MOST_BYTES = 15_000
-
-
-def anchors_of(page):
-    """The anchors that GitHub and MkDocs both give a page's headings."""
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
-    return {re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_lead_somewhere_in_the_repository(page):
-    for target in LINK.findall(CODE.sub("", page.read_text(encoding="utf-8"))):
-        path, _, anchor = target.partition("#")
-        if ":" in target:
-            continue
-        there = (page.parent / path) if path else page
-        assert there.exists(), f"{page.name} links {target}"
-        if anchor and there.suffix == ".md":
-            assert anchor in anchors_of(there), f"{page.name} links {target}"
-
-
-@pytest.mark.parametrize("rule", BUILT_IN, ids=lambda rule: rule.code)
-def test_every_rule_has_its_page(rule):
-    text = (DOCS / "rules" / f"{rule.code}.md").read_text(encoding="utf-8")
-    assert text.startswith(f"# {rule.code} · {rule.name}\n")
-    wanted = [one for one in HEADINGS if one != "How often it is right" or how_often_right(rule.code)]
-    assert wanted == list(HEADINGS) or rule.status == "preview", "what votes was measured"
-    assert [one for one in re.findall(r"^## (.+)$", text, re.MULTILINE) if one in HEADINGS] == wanted
-    assert f'ignore = ["{rule.code}"]' in text
-
-
-@pytest.mark.parametrize("rule", BUILT_IN, ids=lambda rule: rule.code)
-def test_captions_are_what_the_rule_says(rule):
-    text = (DOCS / "rules" / f"{rule.code}.md").read_text(encoding="utf-8")
-    by_file = {f"{rule.code}-{one.entry.name}.svg": one for one in choosing.judged()}
-    captions = re.findall(r"!\[[^\]]*\]\(\.\./gallery/([^)]+)\)<br>\*\*(\w+)\*\* ([^|]*)", text)
-    assert any(verdict in ("WARN", "FAIL") for _, verdict, _ in captions) or rule.status == "preview"
-    for file, verdict, said in captions:
-        assert (DOCS / "gallery" / file).exists()
-        result = by_file[file].result(rule.code)
-        assert (verdict, said[:20]) == (result.verdict.upper(), f"{by_file[file].entry.title}: {result.message}"[:20])
-        assert verdict != "FAIL" or can_fail(rule)
-
-
-def test_every_rule_passes_what_comes_close_to_it():
-    """The near misses that the gallery names, of rules that there are."""
-    known = {rule.code for rule in BUILT_IN}
-    for one in choosing.judged():
-        for code in one.entry.near.split():
-            assert code in known
-            result = one.result(code)
-            assert result is None or result.verdict == "pass", (
-                f"{code} does not pass {one.entry.name}: {result.message}"
-            )
-    names = {one.entry.name for one in choosing.judged()}
-    assert {*curves.NEAR, *checkpoints.NEAR} <= names
-
-
-def test_healthy_runs_of_the_gallery_pass():
-    for name in (
-        "healthy",
-        "noisy",
-        "restart",
-        "generalises",
-        "reward-rises",
-        "checkpoint-usual",
-        "moved",
-        "whole",
-        "busy",
-    ):
-        report = next(one.usual for one in choosing.judged() if one.entry.name == name)
-        assert (name, report.verdict) == (name, "pass")
-
-
-def test_pictures_are_small_and_hold_nothing_but_shapes():
-    files = list((DOCS / "gallery").glob("*.svg"))
-    assert len(files) > 200
-    for file in files:
-        assert file.stat().st_size < MOST_BYTES
-        tags = {element.tag.rpartition("}")[2] for element in ET.parse(file).iter()}
-        assert tags <= {"svg", "title", "style", "path", "text", "circle", "rect", "g"}
-
-
-@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
-def test_every_cause_has_its_page(cause):
-    text = (DOCS / "causes" / f"{cause.name}.md").read_text(encoding="utf-8")
-    assert text.startswith(f"# {cause.name}\n")
-    assert all(f"## {title}" in text for title in ("How it is recognised", "What to do", "How to be sure"))
-
-
-def test_every_public_name_is_on_the_page_on_python():
-    listed = set(re.findall(r"^::: .*\.(\w+)$", (DOCS / "python.md").read_text(encoding="utf-8"), re.MULTILINE))
-    assert set(tracker_health.__all__) - {"__version__"} <= listed
-
 
 # docs_url
 
@@ -235,7 +132,7 @@ def test_links_are_made_for_the_site():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # make site builds it, strictly, before each change
 def test_the_site_builds_and_is_whole():
     """Strict; no page asks another server for anything; every link and anchor in it is there."""
     pytest.importorskip("mkdocs", reason="MkDocs is not installed: make site")

@@ -50,6 +50,7 @@ def codes(place, script):
 
 
 @pytest.mark.parametrize("name", list(ENDS))
+@pytest.mark.thinned(3)
 def test_the_return_code_is_the_same(workplace, name):
     found, err = codes(workplace, BEGIN + ENDS[name])
     assert found == [found[0]] * 3, err

@@ -321,6 +321,7 @@ def delivered(config, uri):
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["again while it goes on", "when it is over"])
+@pytest.mark.thinned(2)
 def test_a_confirmed_fail_is_sent_once_and_its_final_verdict_not_again(mlflow, uri, receiver, ended):
     run, config = Tracked(mlflow, uri, diverging()), told_to(receiver)
     lines = follow(run, config, wait=lambda _: run.go_on() or (not ended and bool(receiver.accepted)))
@@ -346,6 +347,7 @@ def test_a_confirmed_fail_is_sent_once_and_its_final_verdict_not_again(mlflow, u
     [{"mode": "shadow"}, {"notify": {"mute": ("experiment:live",)}}, {"notify": {"webhook": ""}}],
     ids=["shadow", "muted", "nobody"],
 )
+@pytest.mark.thinned(3)
 def test_nothing_is_sent_where_that_is_not_wanted(mlflow, uri, receiver, quiet):
     run = Tracked(mlflow, uri, diverging())
     follow(run, told_to(receiver, **quiet))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health import ConfigError, Verdict, check, preset
 from tracker_health.live import LIVE_RULES, LiveHealth, When
@@ -54,6 +55,7 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("points", [4, 9, 23, 61, 78, 120])
+@pytest.mark.thinned(4)
 def test_its_verdict_is_that_of_check_on_the_same_beginning(tmp_path, name, points):
     values = RUNS[name][:points]
     rows = [{"type": "config", "num_classes": 10, "max_steps": 120}]
@@ -103,6 +105,7 @@ def test_a_nan_is_seen_at_once_and_stops_once_it_stays():
 
 
 @pytest.mark.parametrize("at", [[0], [1], [5], [6], [12], [40], [150], [200], [200, 201], [390]])
+@pytest.mark.thinned(3)
 def test_nan_that_was_skipped_stops_nothing(at):
     values = falling(400)
     values[at] = np.nan
@@ -382,7 +385,7 @@ LOST = Onset(step=3, what="it became NaN")
     grows=st.lists(st.floats(1.0, 1.3), min_size=1, max_size=40),
     stands=st.lists(st.booleans(), min_size=40, max_size=40),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=draws(60))
 def test_a_finding_counts_only_when_it_stood_while_the_history_grew(grows, stands):
     standing, points, since = Standing(), 20, None
     for grow, stood in zip(grows, stands, strict=False):

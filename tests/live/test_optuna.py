@@ -70,6 +70,7 @@ def test_whom_it_prunes_and_what_it_writes_onto_them():
     assert "LOS004" in trials["diverges"].user_attrs[STOPPED]
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_after_trials_that_ended_in_nan():
     study = study_of(HealthPruner(plan=N, rest=0))
     run_each(study)
@@ -241,6 +242,7 @@ def test_a_trial_that_goes_on_where_another_broke_off():
     assert trials["learns nothing"].last_step == 50
 
 
+@pytest.mark.slow
 def test_another_process_takes_a_trial_over_and_decides_alike():
     study = study_of(HealthPruner(plan=N, rest=0, beside=optuna.pruners.NopPruner()))
     trial = study.ask()
@@ -253,6 +255,7 @@ def test_another_process_takes_a_trial_over_and_decides_alike():
     assert step == run_each(study_of(HealthPruner(plan=N, rest=0)))["diverges"].last_step
 
 
+@pytest.mark.slow
 def test_threads_decide_as_one_does():
     curves = {f"{kind} {index}": values for index in range(3) for kind, values in LOSSES.items()}
     alone = run_each(study_of(HealthPruner(plan=N, rest=0)), curves)

@@ -13,16 +13,14 @@ from tracker_health.judge.engine import needs_of
 from tracker_health.monitor.sinks import DetailFile, Metrics, layer_summaries
 from tracker_health.readers.log_formats import read_log
 from tracker_health.readers.log_formats.gap_log import GapLog
-from tracker_health.roles import assign
+from tracker_health.roles import RolePlan, assign
 from tracker_health.words.gap_names import layer_of, parsed, unwrapped
 
-
-def every(names):
-    return dict.fromkeys(names, "role")
+EVERY = RolePlan(every=True)
 
 
-def read(path, select=every):
-    log, form = read_log(path, path.name, select)
+def read(path, roles=EVERY):
+    log, form = read_log(path, path.name, roles)
     assert type(form).__name__ == "GapLog"
     return log, {one.name: (one.steps.tolist(), one.values.tolist()) for one in log.series}
 
@@ -94,7 +92,7 @@ def test_a_hostile_head_is_refused(tmp_path, columns):
     path = tmp_path / "gap.jsonl"
     path.write_text('{"schema":"tracker-health/gap/1","columns":' + columns + "}\n")
     with pytest.raises(ReadError):
-        GapLog().read(path, path.name, every)
+        GapLog().read(path, path.name, EVERY)
 
 
 def test_names():

@@ -85,12 +85,14 @@ def test_what_a_plugin_prints_never_stands_among_the_reports(tool, plugin, valid
 @pytest.mark.parametrize(
     "arguments", [["probes", "--json"], ["config", "--json", "--all", "--set", "roles.perplexity=ppl"]]
 )
+@pytest.mark.thinned(2)
 def test_nor_among_the_results_of_other_commands(tool, plugin, arguments):
     done = tool(*arguments, plugins=[plugin()])
     assert done.returncode == 0, done.stderr
     assert all(json.loads(line) for line in done.stdout.splitlines())
 
 
+@pytest.mark.slow
 def test_a_role_that_a_plugin_asks_for_can_be_set(tool, plugin, tmp_path):
     rows = [json.dumps({"step": step, "loss": 2.0 * 0.97**step, "ppl": 3.0}) for step in range(50)]
     (tmp_path / "run" / "train_log.jsonl").write_text("\n".join(rows))
@@ -125,6 +127,7 @@ BROKEN = "raise ImportError('no such library')"
         ([], "tracker-health.toml:2: probes.loud.level does nothing, there is no such rule; "),
     ],
 )
+@pytest.mark.thinned(3)
 def test_what_is_configured_for_a_plugin_that_does_not_load_is_a_warning(tool, plugin, tmp_path, settings, said):
     folder = plugin(BROKEN)
     if not settings:
@@ -156,11 +159,13 @@ def test_such_a_role_and_an_override_of_it_change_no_verdict(tool, plugin, tmp_p
         ["--set", "probes.diverged.level=2"],
     ],
 )
+@pytest.mark.thinned(6)
 def test_what_no_broken_plugin_explains_is_refused(tool, plugin, settings, broken):
     done = tool("check", "run", *settings, plugins=[plugin(BROKEN)] if broken else [])
     assert (done.returncode, done.stdout) == (2, "")
 
 
 @pytest.mark.parametrize("setting", ["probes.loud.level=2", "roles.perplexity=ppl"])
+@pytest.mark.thinned(2)
 def test_without_a_broken_plugin_an_unknown_name_is_refused(tool, setting):
     assert tool("check", "run", "--set", setting).returncode == 2

@@ -38,6 +38,7 @@ def errors(document):
 # A plugin that works
 
 
+@pytest.mark.slow
 def test_a_plugin_rule_is_measured_and_votes(report, good):
     code, document = report(plugins=[good])
     result = entry(document, "TEA001")
@@ -48,6 +49,7 @@ def test_a_plugin_rule_is_measured_and_votes(report, good):
     assert entry(document, "TEA001")["thresholds"] == {"ceiling": 0.01}
 
 
+@pytest.mark.slow
 def test_a_preview_rule_of_a_plugin_is_shown_without_a_vote(report, good):
     code, document = report("--set", "probes.high-start.ceiling=0.001", plugins=[good])
     result = entry(document, "TEA002")
@@ -57,6 +59,7 @@ def test_a_preview_rule_of_a_plugin_is_shown_without_a_vote(report, good):
 
 
 @pytest.mark.parametrize("word", ["TEA001", "tea001", "high-end"])
+@pytest.mark.thinned(3)
 def test_a_plugin_rule_is_selected_and_ignored(report, good, word):
     _, document = report("--select", word, plugins=[good])
     assert [one["code"] for one in document["results"]] == ["TEA001"]
@@ -73,6 +76,7 @@ def test_a_threshold_of_a_plugin_rule_is_checked(tool, good):
         assert told in done.stderr
 
 
+@pytest.mark.slow
 def test_a_plugin_rule_is_listed_and_explained(tool, good):
     lines = tool("probes", plugins=[good]).stdout.splitlines()
     assert lines[-2].startswith("TEA001  high-end ")
@@ -120,6 +124,7 @@ def digest(tool, *plugins, **environment):
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_the_digest_changes_with_plugins_and_their_versions(tool, installed):
     without, old = digest(tool), digest(tool, installed("good_plugin"))
     new = digest(tool, installed("good_plugin", version="1.1"))
@@ -138,6 +143,7 @@ def test_a_run_is_judged_again_when_a_plugin_changes_its_version(tool, installed
     assert ["written" in said["first"], "unchanged" in said["again"], "written" in said["newer"]] == [True] * 3
 
 
+@pytest.mark.slow
 def test_a_plugin_that_works_at_last_changes_the_digest(tool, installed, tmp_path):
     (tmp_path / "more").mkdir()
     before = digest(tool, installed("broken_import"), tmp_path / "more")
@@ -200,6 +206,7 @@ NOT_USED = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_no_sound_rule_is_named_and_the_sound_one_beside_it_runs(report, installed):
     alone = report()[1]
     code, document = report(plugins=[installed("broken_rules")])
@@ -236,6 +243,7 @@ def test_a_broken_plugin_never_hides_a_verdict(tool, installed, write_log):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_other_commands_work_beside_a_broken_plugin(tool, installed):
     plugins = [installed("broken_import"), installed("broken_rules")]
     for arguments in (["probes"], ["explain", "LOS004"], ["explain", "SND001"], ["--help"]):
@@ -245,6 +253,7 @@ def test_the_other_commands_work_beside_a_broken_plugin(tool, installed):
     assert tool("annotate", "run", plugins=plugins).returncode == 3
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_plugin_is_imported_ends_the_command(tool, installed):
     done = tool("check", "run", plugins=[installed("broken_interrupt")])
     assert done.returncode == 130
@@ -271,6 +280,7 @@ print(tracker_health.check("run").verdict, sorted({"good_plugin", "importlib.met
 
 
 @pytest.mark.parametrize("word", ["0", "false", " OFF "])
+@pytest.mark.thinned(3)
 def test_nothing_of_a_plugin_is_imported_when_plugins_are_switched_off(tool, good, installed, word):
     done = tool(code=SEEN, plugins=[good, installed("broken_interrupt")], TRACKER_HEALTH_PLUGINS=word)
     assert done.stdout == "pass []\n"

@@ -53,7 +53,7 @@ from tracker_health.readers.log_formats import read_log
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.trainer_state import read_trainer_state
 from tracker_health.readers.tensors.weights import Budget, described
-from tracker_health.roles import assign
+from tracker_health.roles import RolePlan
 
 def safetensors(path):
     with open_safetensors(path) as tensors:
@@ -64,7 +64,7 @@ readers = {
     "distributed": lambda path: len(TorchDistributed().read(LocalFolder(path), ".metadata", "file").tensors),
     "torch": lambda path: len(read_optimizer_state(path, "file").tensors),
     "safetensors": safetensors,
-    "steps": lambda path: sum(map(len, StepLog().read(path, "file", assign).series)),
+    "steps": lambda path: sum(map(len, StepLog().read(path, "file", RolePlan()).series)),
     "log": lambda path: sum(map(len, read_log(path, path.name, RolePlan())[0].series)),
     "dlm": lambda path: len(read_dlm_step_log([("file", path)])),
     "trainer": lambda path: sum(map(len, read_trainer_state(path, "file", RolePlan()).series)),

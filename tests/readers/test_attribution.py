@@ -67,6 +67,7 @@ def named_checkpoint(name):
 
 
 @pytest.mark.parametrize("name", sorted(CHECKPOINTS.keys() - MISLEADING))
+@pytest.mark.thinned(4)
 def test_every_name_that_is_given_is_right(name):
     state, truth = named_checkpoint(name)
     assert all(plain(given) == plain(truth[key]) for key, given in names(state).items())
@@ -86,6 +87,7 @@ def test_the_samples_of_the_real_trainer_are_named_completely():
 
 
 @pytest.mark.parametrize("name", sorted(CHECKPOINTS.keys() - MISLEADING))
+@pytest.mark.thinned(4)
 def test_every_name_of_what_has_no_state_is_right(name):
     """Each in turn had no gradient, of the longest models every tenth: its shape is not known then."""
     one = CHECKPOINTS[name]
@@ -197,6 +199,7 @@ def test_assumed_names_can_be_taken_back():
         [(f"net.{number}.weight", (2,)) for number in range(15_000)],
     ],
 )
+@pytest.mark.thinned(8)
 def test_hostile_names_take_no_time(hostile):
     before = time.process_time()
     for in_order in (False, True):

@@ -35,6 +35,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", list(TEXTS))
+@pytest.mark.thinned(4)
 def test_hostile_text_takes_nothing_from_the_rows_around_it(name, tmp_path, measured):
     path = tmp_path / "console.log"
     path.write_bytes(TEXTS[name])
@@ -77,6 +78,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", list(TABLES))
+@pytest.mark.thinned(3)
 def test_hostile_tables(name, tmp_path, measured):
     content, message = TABLES[name]
     path = tmp_path / "metrics.csv"
@@ -98,6 +100,7 @@ JSON = {
 
 
 @pytest.mark.parametrize("name", list(JSON))
+@pytest.mark.thinned(3)
 def test_hostile_json(name, tmp_path, measured):
     path = tmp_path / "history.json"
     path.write_bytes(JSON[name])
@@ -113,6 +116,7 @@ def record(content, length=None):
 
 
 @pytest.mark.parametrize("length", [2**40, 2**63, 2**64 - 1, 2**20 + 1, 2**20])
+@pytest.mark.thinned(3)
 def test_event_files_with_lengths_that_lie(length, tmp_path, measured):
     pytest.importorskip("tensorboard")
     path = tmp_path / "events.out.tfevents.1.host"

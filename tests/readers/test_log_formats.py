@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import StepUnit
@@ -26,7 +27,7 @@ from tracker_health.readers.log_formats.text_lines import TextLines
 from tracker_health.readers.log_formats.text_pairs import Pairs
 from tracker_health.roles import RolePlan, assign
 
-LAW = settings(derandomize=True, deadline=None, database=None, max_examples=100)
+LAW = settings(deadline=None, max_examples=draws(100))
 E = StepUnit.EPOCH
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import Evidence, RunRef
@@ -18,7 +19,7 @@ from tracker_health.rules.optimizer.stale_gradient import StaleGradient
 
 torch = pytest.importorskip("torch")
 
-LAW = settings(derandomize=True, deadline=None, database=None, max_examples=60)
+LAW = settings(deadline=None, max_examples=draws(60))
 BLOCK = 1 << 16
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 MOST_OF_ADAM = 60.0

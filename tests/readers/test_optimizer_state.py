@@ -204,6 +204,7 @@ def trained(make, dtype=torch.float32, steps=3):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
+@pytest.mark.thinned(3)
 def test_optimizers_of_every_kind_and_dtype(name, dtype, tmp_path):
     state = trained(OPTIMIZERS[name], dtype).state_dict()
     path = tmp_path / "optimizer.pt"
@@ -641,6 +642,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", list(BOMBS))
+@pytest.mark.thinned(7)
 def test_bombs_cost_neither_time_nor_memory(name, tmp_path, save_archive, tensor, optimizer_of, measured):
     path = bomb(name, tmp_path / "a.pt", save_archive, tensor, optimizer_of)
     outcome = measured("torch", path)

@@ -15,7 +15,7 @@ from tracker_health.readers.files.regular_file import open_regular, read_regular
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.optimizers.optimizer_state import has_optimizer_state, read_optimizer_state
 from tracker_health.readers.trainer_state import MAX_BYTES, read_trainer_state
-from tracker_health.roles import RolePlan, assign
+from tracker_health.roles import RolePlan
 
 from .conftest import read_safetensors
 
@@ -25,7 +25,7 @@ READERS = {
     "has optimizer": has_optimizer_state,
     "optimizer": lambda path: read_optimizer_state(path, "a"),
     "safetensors": read_safetensors,
-    "steps": lambda path: StepLog().read(path, "a", assign),
+    "steps": lambda path: StepLog().read(path, "a", RolePlan()),
     "trainer": lambda path: read_trainer_state(path, "a", RolePlan()),
 }
 

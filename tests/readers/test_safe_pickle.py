@@ -13,6 +13,7 @@ from functools import cache
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.torch_files.safe_pickle import (
@@ -26,7 +27,7 @@ from tracker_health.readers.torch_files.safe_pickle import (
 )
 from tracker_health.text import printable
 
-LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
+LAW = settings(deadline=None, max_examples=draws(150))
 
 NUMBERS = st.integers(-(2**200), 2**200) | st.floats(allow_nan=False)
 KEYS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text() | st.floats(allow_nan=False)
@@ -352,6 +353,7 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("name", list(COSTLY))
+@pytest.mark.thinned(4)
 def test_the_costliest_pickles_stay_within_time_and_memory(name, tmp_path, measured):
     path = tmp_path / "data.pkl"
     path.write_bytes(COSTLY[name]())
@@ -415,7 +417,7 @@ def test_random_bytes_give_a_value_or_a_read_error(data):
     read_or_refuse(data)
 
 
-@settings(LAW, max_examples=400)
+@settings(LAW, max_examples=draws(400))
 @given(
     st.lists(st.tuples(st.integers(0, len(SMALL) - 1), st.integers(0, 255)), min_size=1, max_size=5),
     st.sampled_from([2, 4]),
@@ -433,7 +435,7 @@ OPERATIONS = [
 ]
 
 
-@settings(LAW, max_examples=400)
+@settings(LAW, max_examples=draws(400))
 @given(st.lists(st.sampled_from(OPERATIONS), max_size=40))
 def test_random_programs_give_a_value_or_a_read_error(operations):
     read_or_refuse(b"\x80\x04" + b"".join(operations) + b".")

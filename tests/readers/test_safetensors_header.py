@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.tensors.safetensors_header import MAX_HEADER_BYTES
@@ -14,7 +15,7 @@ from tracker_health.text import printable
 
 from .conftest import read_safetensors as read
 
-LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
+LAW = settings(deadline=None, max_examples=draws(150))
 
 
 def write(path, header, values=b"", *, length=None):
@@ -177,10 +178,12 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("name", list(COSTLY))
+@pytest.mark.thinned(3)
 def test_the_costliest_headers_stay_within_time_and_memory(name, tmp_path, measured):
     assert measured("safetensors", write(tmp_path / "a", COSTLY[name]))["message"]
 
 
+@pytest.mark.slow
 def test_a_header_of_fifty_thousand_tensors_is_read(tmp_path, measured):
     header = {f"model.layers.{index}.mlp.experts.7.weight": entry(8 * index, 8 * index + 8) for index in range(50_000)}
     path = write(tmp_path / "a", header, bytes(400_000))

@@ -63,6 +63,7 @@ def stepped(make, steps):
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("steps", [0, 1, 7, 8, 9, 25, 79])
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.thinned(4)
 def test_the_rates_that_torch_gave(name, steps, tmp_path):
     make, laid_out = SCHEDULES[name]
     scheduler, optimizer, rates = stepped(make, steps)

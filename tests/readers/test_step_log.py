@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import StepUnit
@@ -25,9 +26,9 @@ from tracker_health.readers.files.json_lines import (
 )
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.log_formats.table import MAX_POINTS
-from tracker_health.roles import RolePlan, assign
+from tracker_health.roles import RolePlan
 
-LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
+LAW = settings(deadline=None, max_examples=draws(150))
 
 
 def write(path, *lines):
@@ -61,13 +62,13 @@ def test_the_fields_that_a_step_is_found_in(log, field, unit):
     found = log({field: 10, "loss": 3.5}, {field: 20, "loss": 3.0})
     assert points(found) == [(10, 3.5), (20, 3.0)]
     (series,) = found.series
-    assert (series.step_unit, series.source, series.role) == (unit, "log.jsonl", "role")
+    assert (series.step_unit, series.source, series.role) == (unit, "log.jsonl", "train_loss")
     assert (series.steps.dtype, series.values.dtype) == (np.int64, np.float64)
 
 
 def test_only_the_names_that_are_wanted_become_series(tmp_path):
     path = write(tmp_path / "a.jsonl", {"step": 1, "loss": 2, "lr": 3})
-    found = StepLog().read(path, "a", lambda names: {"lr": "learning_rate"})
+    found = StepLog().read(path, "a", RolePlan(wanted=frozenset({"learning_rate"})))
     assert [series.name for series in found.series] == ["lr"]
     assert found.names == ("loss", "lr")
 
@@ -212,7 +213,7 @@ def test_lone_surrogates_and_odd_names_are_only_names(log):
 def test_a_text_that_is_no_log_is_given_up_early(tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_text('{"text": "a training sample", "label": 3}\n' * 10_000)
-    assert StepLog().read(path, "a", assign).series == ()
+    assert StepLog().read(path, "a", RolePlan()).series == ()
 
 
 def test_a_missing_file_is_an_os_error(tmp_path):
@@ -454,6 +455,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("reader", ["steps", "dlm"])
 @pytest.mark.parametrize("name", list(HOSTILE))
+@pytest.mark.thinned(4)
 def test_hostile_lines_cost_neither_time_nor_memory_nor_the_others(name, reader, tmp_path, measured):
     path = tmp_path / "a.jsonl"
     good = GOOD if reader == "steps" else b'{"type": "step", "step": 1, "loss": 2.0}\n'
@@ -503,7 +505,7 @@ def test_the_dlm_log_has_a_limit_of_lines(tmp_path, measured):
 def test_of_too_many_points_those_that_nobody_needs_go_first(tmp_path, monkeypatch):
     monkeypatch.setattr("tracker_health.readers.log_formats.table.MAX_POINTS", 1000)
     path = write(tmp_path / "a", *({"step": step, "loss": step / 2, "x": 1.0, "y": 2} for step in range(900)))
-    found = StepLog().read(path, "a", lambda names: {"loss": "role"} if "loss" in names else {})
+    found = StepLog().read(path, "a", RolePlan(wanted=frozenset({"train_loss"})))
     assert points(found) == [(step, step / 2) for step in range(900)]
     assert (found.names, found.note) == (("loss", "x", "y"), "")
 
@@ -601,7 +603,7 @@ PIECES += [
 ]
 
 
-@settings(LAW, max_examples=1500)
+@settings(LAW, max_examples=draws(1500))
 @given(st.lists(st.sampled_from(PIECES).map(str.encode) | st.just(b'{"a": "\xff"}'), max_size=6), st.booleans())
 def test_lines_are_read_together_as_they_are_one_by_one(tmp_path_factory, lines, ended):
     path = tmp_path_factory.getbasetemp() / "pieces.jsonl"

@@ -446,6 +446,7 @@ def winding_names():
     ("make", "told"),
     [(shared_pieces, "more pieces than it has places for"), (many_optimizers, "10000 optimizers, more than"), (winding_names, "no optimizer state")],
 )  # fmt: skip
+@pytest.mark.thinned(3)
 def test_what_would_take_for_ever_is_refused_soon(tmp_path, measured, make, told):
     tensors = make()
     storage = {
@@ -466,6 +467,7 @@ def test_a_tensor_of_half_a_gigabyte_takes_no_memory(tmp_path, measured):
 
 
 @pytest.mark.parametrize(("count", "told"), [(5, None), (10, "larger than the")])
+@pytest.mark.slow
 def test_values_that_are_no_settings_cost_little(tmp_path, measured, count, told):
     lists = {f"setting{one}": tuple([] for _ in range(250_000)) for one in range(count)}
     state = {"w": {"exp_avg_sq": torch.ones(2)}}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.files.zip_directory import MAX_DIRECTORY_BYTES, MAX_ENTRIES
@@ -23,7 +24,7 @@ from tracker_health.text import printable
 
 torch = pytest.importorskip("torch")
 
-LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
+LAW = settings(deadline=None, max_examples=draws(150))
 TWO = struct.pack("<2f", 1.5, -2.5)
 OTHER_DTYPES = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.uint16]
 DTYPES = [
@@ -81,6 +82,7 @@ def check(stats, tensor):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [0, 1, 1000, 65_536, 65_537, 200_001])
+@pytest.mark.thinned(4)
 def test_statistics_of_every_dtype(dtype, size, tmp_path):
     generator = torch.Generator().manual_seed(size)
     tensor = (torch.randn(size, generator=generator, dtype=torch.float64) * 20 + 1).to(dtype)
@@ -509,7 +511,7 @@ def read_or_refuse(path):
         assert message == printable(message, 500)
 
 
-@settings(LAW, max_examples=400)
+@settings(LAW, max_examples=draws(400))
 @given(changes=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6))
 def test_random_mutations_give_a_value_or_a_read_error(changes, small, tmp_path_factory):
     content = bytearray(small)

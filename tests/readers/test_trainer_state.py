@@ -8,6 +8,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import StepUnit
@@ -15,7 +16,7 @@ from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_JSON_PARTS
 from tracker_health.readers.trainer_state import MAX_BYTES, read_trainer_state
 from tracker_health.roles import RolePlan
 
-LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
+LAW = settings(deadline=None, max_examples=draws(150))
 
 
 @pytest.fixture
@@ -173,6 +174,7 @@ HUGE = {
 
 
 @pytest.mark.parametrize("name", list(HUGE))
+@pytest.mark.thinned(4)
 def test_huge_files_cost_neither_time_nor_memory(name, tmp_path, measured):
     path = tmp_path / "trainer_state.json"
     path.write_bytes(HUGE[name]())

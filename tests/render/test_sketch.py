@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.evidence import Evidence, RunRef, Series
 from tracker_health.render.sketch import sketch
@@ -43,7 +44,7 @@ def test_only_losses_are_drawn():
     assert drawn([1, 2, 3], role="val_loss") != ""
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=100)
+@settings(deadline=None, max_examples=draws(100))
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=3, max_size=300), st.integers(1, 60))
 def test_never_wider_than_asked(values, columns):
     line = drawn(values, columns=columns)

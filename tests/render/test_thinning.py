@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from tests.laws import draws
 
 from tracker_health.render.thinning import level, stretches, thin
 
-LAW = settings(derandomize=True, deadline=None, database=None, max_examples=100)
+LAW = settings(deadline=None, max_examples=draws(100))
 BUCKETS = 7
 
 

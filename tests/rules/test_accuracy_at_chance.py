@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 CODE = "GEN003"
 TEN = {"num_classes": "10"}
@@ -124,7 +125,7 @@ def test_an_accuracy_that_never_changes(held_out, losses, verdict, make, judge):
     assert judge(CODE, logged(make, held_out=held_out, losses=losses)).verdict == verdict
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(end=st.floats(0.1, 1.0), seed=st.integers(0, 99), n=st.integers(8, 60))
 def test_percentages_are_judged_like_shares(end, seed, n, make, judge):
     held_out = np.clip(learning(n, end=end) + guessing(n, chance=0.0, seed=seed), 0.0, 0.99)

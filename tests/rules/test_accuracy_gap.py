@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 CODE = "GEN004"
 TEN = {"num_classes": "10"}
@@ -105,7 +106,7 @@ def test_falls(held_out, more, verdict, make, judge):
     assert judge(CODE, logged(make, held_out, losses=np.full(200, 5.0), **more)).verdict == verdict
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=draws(80), deadline=None)
 @given(
     train=st.lists(st.floats(0, 1), min_size=5, max_size=40),
     held_out=st.lists(st.floats(0, 1), min_size=5, max_size=40),

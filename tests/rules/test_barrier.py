@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.evidence import StepUnit
 from tracker_health.readers.log_formats.text_lines import TextLines
-from tracker_health.roles import assign
+from tracker_health.roles import RolePlan, assign
 from tracker_health.rules import fine_tune
 from tracker_health.rules.fine_tune._barrier import rounding, usual_divergence
 from tracker_health.rules.fine_tune.latent_collapse import LatentCollapse
@@ -65,7 +66,7 @@ def printed(make, tmp_path):
                 lines.append(f"10:00:00 INFO {step:4d} " + " ".join(f"{one:6.{digits}f}" for one in row) + "   0.50")
         path = tmp_path / "out.log"
         path.write_text("\n".join(lines) + "\n")
-        log = TextLines().read(path, "out.log", assign)
+        log = TextLines().read(path, "out.log", RolePlan())
         return make.evidence(None, *log.series, params=log.params, text_log=log.text)
 
     return of
@@ -286,7 +287,7 @@ def test_off_target(on, off, expected, make, judge):
 
 
 @given(data=st.data())
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=draws(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_whatever_such_a_run_logs(data, make, judge):
     """No values and no params break a rule."""
     pool = st.sampled_from([0.0, 1e-9, 0.5, 2.25, -1.0, math.nan, math.inf, -math.inf, 1.7e308, -1.7e308])

@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health import check
 
@@ -110,7 +111,7 @@ def test_a_parameter_of_an_unknown_group(make, judge):
 BETA = st.floats(0, 0.99999) | st.sampled_from([0.0, 0.5, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(pairs=st.lists(st.tuples(BETA, BETA), min_size=1, max_size=4))
 def test_against_exact_fractions(pairs, make, judge):
     found = False
@@ -123,7 +124,7 @@ def test_against_exact_fractions(pairs, make, judge):
     assert judge(CODE, evidence_of(make, *pairs)).verdict == ("warn" if found else "pass")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 @given(one=BETA, other=BETA, ratio=st.floats(2, 50))
 def test_what_is_found_has_no_bound_and_is_sound_the_other_way_round(one, other, ratio, make, judge):
     if judge(CODE, evidence_of(make, (one, other)), least_ratio=ratio).verdict == "warn":
@@ -131,7 +132,7 @@ def test_what_is_found_has_no_bound_and_is_sound_the_other_way_round(one, other,
         assert judge(CODE, evidence_of(make, (other, one)), least_ratio=ratio).verdict == "pass"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(pair=st.tuples(BETA, BETA), one=st.floats(2, 100), other=st.floats(2, 100))
 def test_a_higher_ratio_never_finds_more(pair, one, other, make, judge):
     evidence, (lower, higher) = evidence_of(make, pair), sorted([one, other])

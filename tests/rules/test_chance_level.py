@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 CODE = "LOS006"
 TEN = {"num_classes": "10"}
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=draws(40), deadline=None)
 
 
 def stuck(classes, *, n=200, noise=0.005, start=1.0, seed=0):
@@ -73,6 +74,7 @@ def test_a_level_that_fits_by_coincidence(start, validation, make, judge):
 
 
 @pytest.mark.parametrize("params", [{}, {"num_classes": "1000"}, {"vocab_size": "50257"}])
+@pytest.mark.thinned(3)
 def test_healthy(healthy_name, params, healthy, make, judge):
     assert judge(CODE, make.evidence(getattr(healthy, healthy_name)(), params=params)).verdict == "pass"
 

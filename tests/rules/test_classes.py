@@ -5,6 +5,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.evidence import Evidence, RunRef, TensorHeader, Weights
 from tracker_health.facts.classes import classes_of_head
@@ -136,7 +137,7 @@ def test_without_weights():
 SIZE = st.integers(1, 300)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(widths=st.lists(SIZE, min_size=2, max_size=6), in_order=st.booleans())
 def test_against_a_chain_of_layers(widths, in_order):
     """Of layers one behind the other only the last one's size is told, or nothing; where it is like no other, it is."""
@@ -148,7 +149,7 @@ def test_against_a_chain_of_layers(widths, in_order):
     assert (told is None) == (widths[-1] in widths[:-1] or widths[-1] < 2)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(
     tensors=st.dictionaries(
         st.text("abfc.01", max_size=6).map(lambda one: f"{one}weight") | st.text("abfc.01", max_size=6).map(lambda one: f"{one}bias"),

@@ -4,7 +4,7 @@ import pytest
 
 from tracker_health.evidence import RunInfo, StepUnit, TextLog, Trouble
 from tracker_health.readers.log_formats.text_lines import TextLines
-from tracker_health.roles import assign
+from tracker_health.roles import RolePlan
 
 ROWS = "".join(f"step {step} loss={2 - step / 100}\n" for step in range(100))
 
@@ -20,7 +20,7 @@ def verdict(tmp_path, make, judge):
     def of(text, **more):
         path = tmp_path / "console.log"
         path.write_text(text)
-        log = TextLines().read(path, "console.log", assign)
+        log = TextLines().read(path, "console.log", RolePlan())
         evidence = make.evidence(text_log=log.text, **more)
         found = [judge(code, evidence) for code in ("RUN003", "RUN004")]
         return next((one for one in found if one.verdict in ("warn", "fail")), found[1])

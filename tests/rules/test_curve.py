@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.evidence import SURELY, Curve, Estimate
 from tracker_health.evidence.comparable import restarts_of, way_of
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=draws(60), deadline=None)
 SEEDS = st.integers(0, 10**6)
 
 

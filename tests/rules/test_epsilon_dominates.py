@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health import check
 
@@ -73,7 +74,7 @@ def test_no_gradient_is_another_rule(second, make, judge):
     assert judge(CODE, evidence_of(make, [second])).verdict == "SkippedProbe"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(60), deadline=None)
 @given(
     seconds=st.lists(st.floats(1e-30, 1.0), min_size=1, max_size=6),
     sizes=st.lists(st.integers(1, 1000), min_size=6, max_size=6),

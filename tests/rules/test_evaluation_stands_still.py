@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.roles import assign
 
 CODE = "GEN005"
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=draws(60), deadline=None)
 INITIAL = 2.302584171295166  # of an untrained classifier among ten, in single precision
 
 
@@ -98,6 +99,7 @@ def test_weights_that_no_longer_change(at, n, decimals, verdict, make, judge):
 
 
 @pytest.mark.parametrize("decimals", [None, 4, 2])
+@pytest.mark.thinned(3)
 def test_healthy(healthy_name, decimals, healthy, make, judge):
     losses = getattr(healthy, healthy_name)()
     size = max(1, len(losses) // 8)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.rules.gradients.exploding_gradient import ExplodingGradient
 
 CODE = "GRD004"
 RULE = ExplodingGradient()
-FEW = settings(max_examples=80, deadline=None)
+FEW = settings(max_examples=draws(80), deadline=None)
 
 
 def evidence_of(make, norms, losses=None, steps=None):
@@ -21,6 +22,7 @@ def ordinary_norms(seed=0, n=400):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.thinned(3)
 def test_healthy(healthy_name, seed, healthy, make, judge):
     """Norms that stay, that fall, and that grow twentyfold while the loss comes down (as a classifier's do)."""
     losses = getattr(healthy, healthy_name)(seed)
@@ -92,7 +94,7 @@ def test_too_few_finite_norms_are_skipped(make, judge):
     assert judge(CODE, make.evidence([1.0] * 50)).verdict == "SkippedProbe"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(of_loss=st.integers(-60, 60), of_norm=st.integers(-60, 60), grown=st.booleans())
 def test_the_units_do_not_matter(of_loss, of_norm, grown, sick, make, judge):
     norms = ordinary_norms() * np.where(np.arange(400) < 250, 1.0, 1000.0 if grown else 30.0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.rules.gradients.gradient_spike import GradientSpike
 
@@ -13,7 +14,7 @@ CODE = "GRD002"
 RULE = GradientSpike()
 LEAST_LEAP = math.log(2.0)
 """Of the log norm: below it is no spike, however even the norms are otherwise."""
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=draws(60), deadline=None)
 
 
 def both(make, losses, norms, norm_steps=None):
@@ -25,6 +26,7 @@ def ordinary_norms(seed=0, n=400, spread=0.25):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.thinned(3)
 def test_healthy(healthy_name, seed, healthy, make, judge):
     """Ordinary norms, and harmless spikes of 80 times the usual norm."""
     losses = getattr(healthy, healthy_name)(seed)
@@ -129,7 +131,7 @@ def test_too_few_of_either_are_skipped(healthy, make, judge):
     assert judge(CODE, make.evidence(losses)).verdict == "SkippedProbe"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(of_loss=st.integers(-60, 60), of_norm=st.integers(-60, 60), harm=st.sampled_from([0.0, 1.5]))
 def test_the_units_do_not_matter(of_loss, of_norm, harm, healthy, make, judge):
     losses, norms = thrown_away(healthy, 3, harm=harm)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 CODE = "LOS009"
 TEN = {"num_classes": "10"}
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=draws(60), deadline=None)
 
 
 def unlearnt(first, classes=10, *, n=200, pace=2.0, end=0.3):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.config import Config, preset
 from tracker_health.evidence import (
@@ -52,7 +53,7 @@ VALUES = st.one_of(
     st.floats(0, 10),
 )
 STEPS = st.one_of(st.integers(-2, 60), st.sampled_from([2**63 - 1, -(2**63), 0]))
-FEW = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+FEW = settings(max_examples=draws(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @st.composite
@@ -236,7 +237,9 @@ def test_no_loss_history_breaks_a_rule(values, steps, make, report):
         assert report(make.evidence(make.series(values, given_steps)), EVERYTHING).errors == ()
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=draws(80), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(
     pool=st.lists(VALUES, min_size=1, max_size=12),
     seed=st.integers(0, 10**6),
@@ -334,7 +337,7 @@ NATS = {"LOS006", "LOS009"}
     ["exploding", "at_chance", "masked_zeros", "from_the_start", "drifting_up", "rescued_explosion"],
 )
 @given(exponent=st.integers(-40, 40))
-@settings(max_examples=20)
+@settings(max_examples=draws(20))
 def test_the_unit_of_the_loss_changes_no_verdict(name, exponent, sick, make, report):
     losses = getattr(sick, name)()
     plain, scaled = (report(make.evidence(one)) for one in (losses, losses * 2.0**exponent))
@@ -343,7 +346,7 @@ def test_the_unit_of_the_loss_changes_no_verdict(name, exponent, sick, make, rep
 
 
 @given(offset=st.integers(0, 10**9), stride=st.integers(1, 1000))
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 def test_the_step_axis_changes_no_verdict_but_confidence(offset, stride, sick, make, report):
     losses = sick.exploding()
     found = report(make.evidence(losses, steps=offset + stride * np.arange(len(losses))))

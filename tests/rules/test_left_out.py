@@ -329,6 +329,7 @@ ACCIDENTS = {
 @pytest.mark.parametrize("sgd", [False, True])
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("accident", ACCIDENTS)
+@pytest.mark.thinned(2)
 def test_left_out_by_accident(accident, named, sgd, tmp_path):
     """Listed and without state. What has no names in the optimizer gets them from the weights in order."""
     make, paths, sure = ACCIDENTS[accident]
@@ -375,6 +376,7 @@ ON_PURPOSE = {
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("purpose", ON_PURPOSE)
+@pytest.mark.thinned(2)
 def test_on_purpose(purpose, named, listed, tmp_path):
     assert left_by(ON_PURPOSE[purpose](), tmp_path, named=named, listed=listed).verdict == "pass"
 
@@ -441,6 +443,7 @@ def of_a_trainer(name, *, named):
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("name", sorted(CHECKPOINTS))
+@pytest.mark.thinned(4)
 def test_what_real_trainers_leave_is_sound(name, named, make, judge):
     """Also of adapters, frozen parameters and mixtures; of the one whose last layers were frozen it warns."""
     state, weights = of_a_trainer(name, named=named)

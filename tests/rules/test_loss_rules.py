@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.registry import BUILT_IN
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=draws(40), deadline=None)
 IN_NATS = {"LOS006", "LOS009", "LOS012"}
 """They compare the loss with what guessing has."""
 
@@ -34,6 +35,7 @@ def held_out(make, values, last):
 
 @pytest.mark.parametrize("code", LOSS_RULES)
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.thinned(3)
 def test_healthy_histories_pass(code, healthy_name, seed, healthy, make, judge):
     assert judge(code, make.evidence(getattr(healthy, healthy_name)(seed))).verdict in ("pass", "SkippedProbe")
 
@@ -68,6 +70,7 @@ def test_logging_more_often_changes_nothing(code, healthy, sick, make, judge):
 @pytest.mark.parametrize("name", ["exploding", "drifting_up", "rescued_explosion", "from_the_start"])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("stride", [1, 10])
+@pytest.mark.thinned(2)
 def test_divergences_are_found(name, seed, stride, sick, make, judge):
     result = judge("LOS004", make.evidence(getattr(sick, name)(seed)[::stride]))
     assert result.verdict == "fail"

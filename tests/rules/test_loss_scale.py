@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.rules.gradients.loss_scale import LossScale
 
 CODE = "AMP001"
 RULE = LossScale()
-FEW = settings(max_examples=120, deadline=None)
+FEW = settings(max_examples=draws(120), deadline=None)
 
 
 def evidence_of(make, scales, steps=None):

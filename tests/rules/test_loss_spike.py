@@ -4,15 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.rules.curves.loss_spike import LossSpike
 
 CODE = "LOS003"
 RULE = LossSpike()
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=draws(60), deadline=None)
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.thinned(3)
 def test_healthy(healthy_name, seed, healthy, make, judge):
     losses = getattr(healthy, healthy_name)(seed)
     verdict = judge(CODE, make.evidence(losses)).verdict
@@ -24,6 +26,7 @@ def test_healthy(healthy_name, seed, healthy, make, judge):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("stride", [5, 10])
+@pytest.mark.thinned(4)
 def test_healthy_in_sparse_logs(long_healthy_name, seed, stride, healthy, make, judge):
     losses = getattr(healthy, long_healthy_name)(seed)[::stride]
     if len(losses) >= RULE.min_points and long_healthy_name != "one_spike":
@@ -108,6 +111,7 @@ def test_long_tails_of_small_batches_are_no_spikes(healthy, make, judge):
 
 @pytest.mark.parametrize(("freedom", "most"), [(2.0, 8), (3.0, 1)])
 @pytest.mark.parametrize("n", [60, 500])
+@pytest.mark.thinned(2)
 def test_the_tails_of_student_s_t_are_no_spikes(n, freedom, most, make, judge):
     """Noise without a variance, or almost so: of a hundred runs a few have a point that stands out of such a tail too."""
     level = 1 + 2 * np.exp(-np.arange(n) / (n / 8))
@@ -156,7 +160,7 @@ def test_too_few_finite_points_are_skipped(healthy, make, judge):
 
 
 @pytest.mark.parametrize("name", ["one_spike", "descent", "heavy_noise", "blips", "garbage"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=draws(20), deadline=None)
 @given(exponent=st.integers(-60, 60))
 def test_the_unit_of_the_loss_does_not_matter(name, exponent, healthy, make, judge):
     losses = garbage_batches(healthy) if name == "garbage" else getattr(healthy, name)(3)

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.evidence import MomentStats, TensorHeader, Weights
 from tracker_health.rules.optimizer.missing_from_optimizer import MissingFromOptimizer
 
 CODE = "OPT004"
 RULE = MissingFromOptimizer()
-FEW = settings(max_examples=80, deadline=None)
+FEW = settings(max_examples=draws(80), deadline=None)
 
 
 def transformer(layers=4, *, width=8, vocabulary=50, tied=False):
@@ -469,6 +470,7 @@ def test_an_unknown_kind_counts_where_its_like_is_trained(named, make, judge):
     assert (some.verdict, some.details["missing"]) == ("warn", ["layers.3.mixing"])
 
 
+@pytest.mark.slow
 def test_the_time_is_linear_in_the_parameters(make, judge):
     saved = {f"blocks.{index}.w": (4, 4) for index in range(16_000)}
     trained = {name: shape for index, (name, shape) in enumerate(saved.items()) if index < 10_000}

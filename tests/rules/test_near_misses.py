@@ -18,12 +18,14 @@ def assert_healthy(found, name):
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.thinned(4)
 def test_healthy_histories_pass(healthy_name, seed, healthy, make, report):
     losses = getattr(healthy, healthy_name)(seed)
     assert_healthy(report(make.evidence(losses)), healthy_name)
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.thinned(4)
 def test_a_spike_past_the_start_is_told_and_nothing_else(seed, healthy, make, report):
     found = report(make.evidence(healthy.one_spike(seed)))
     assert [(one.code, one.verdict) for one in found.findings] == [("LOS003", "warn")]
@@ -31,6 +33,7 @@ def test_a_spike_past_the_start_is_told_and_nothing_else(seed, healthy, make, re
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("stride", [5, 10])
+@pytest.mark.thinned(4)
 def test_healthy_histories_pass_in_sparse_logs(long_healthy_name, seed, stride, healthy, make, report):
     losses = getattr(healthy, long_healthy_name)(seed)
     found = report(make.evidence(losses[::stride], steps=np.arange(0, len(losses), stride)))
@@ -50,6 +53,7 @@ def test_healthy_histories_pass_in_sparse_logs(long_healthy_name, seed, stride, 
         ("at_chance", "fail", "LOS005"),
     ],
 )
+@pytest.mark.thinned(4)
 def test_sick_histories_are_found(name, seed, verdict, code, sick, make, report):
     found = report(make.evidence(getattr(sick, name)(seed)))
     assert found.verdict == verdict

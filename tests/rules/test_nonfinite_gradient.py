@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.rules.gradients.nonfinite_gradient import NonfiniteGradient
 
 CODE = "GRD001"
 RULE = NonfiniteGradient()
-FEW = settings(max_examples=150, deadline=None)
+FEW = settings(max_examples=draws(150), deadline=None)
 
 
 def norms(seed=0, *, n=400, bad=(), value=np.inf):

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.readers.optimizers.saved_schedule import saved_schedules
 from tracker_health.rules.curves.schedule import Schedule
 
 CODE = "LRS001"
 RULE = Schedule()
-FEW = settings(max_examples=120, deadline=None)
+FEW = settings(max_examples=draws(120), deadline=None)
 
 
 def evidence_of(make, *rates, losses=None):
@@ -52,6 +53,7 @@ HEALTHY = (
 
 @pytest.mark.parametrize("n", [8, 12, 60, 1000])
 @pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.thinned(3)
 def test_healthy(name, n, make, judge):
     if name == "exponential decay" and n == 1000:
         n = 200

@@ -22,6 +22,7 @@ RULE = SettingsOutOfRange()
     ("0", "SkippedProbe"), ("0.0", "SkippedProbe"), ("-1", "SkippedProbe"),  # nothing is clipped
     ("none", "SkippedProbe"), ("nan", "SkippedProbe"), ("inf", "SkippedProbe"), ("", "SkippedProbe"),
 ])  # fmt: skip
+@pytest.mark.thinned(3)
 def test_where_gradients_are_clipped(name, limit, verdict, make, judge):
     result = judge(CODE, make.evidence(np.linspace(2, 1, 50), params={name: limit}))
     assert result.verdict == verdict
@@ -168,6 +169,7 @@ def test_the_highest_rate_that_was_logged(peak, end, verdict, make, judge):
     ("0.9", "warn"), ("0.95", "warn"), ("0.89", "pass"), ("0", "pass"), ("1.0", "SkippedProbe"), ("nan", "SkippedProbe"),
     ("True", "SkippedProbe"), ("[0.9]", "SkippedProbe"),
 ])  # fmt: skip
+@pytest.mark.thinned(3)
 def test_dropout(name, value, verdict, make, judge):
     result = judge(CODE, make.evidence(np.linspace(2.0, 1.5, 50), params={"attention_dropout": "x", name: value}))
     assert result.verdict == verdict

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.rules.optimizer.stale_gradient import StaleGradient
 
 CODE = "OPT005"
 RULE = StaleGradient()
-FEW = settings(max_examples=80, deadline=None)
+FEW = settings(max_examples=draws(80), deadline=None)
 
 
 def adam(gradients, betas=(0.9, 0.999)):

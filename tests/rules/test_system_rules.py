@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=draws(40), deadline=None)
 N = 200
 
 

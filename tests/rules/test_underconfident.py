@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 CODE = "LOS012"
 TEN = {"num_classes": "10"}
@@ -102,7 +103,7 @@ def test_the_least_loss_of_two_softmaxes(above, verdict, known, make, judge):
     assert judge(CODE, make.evidence(losses)).verdict == "SkippedProbe"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(classes=st.integers(3, 40), seed=st.integers(0, 99), most=st.floats(5, 12), noise=st.floats(0.5, 1))
 def test_one_softmax_is_never_taken_for_two(classes, seed, most, noise, make, judge):
     params = {"num_classes": str(classes)}

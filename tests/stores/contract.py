@@ -167,6 +167,7 @@ class StoreContract(AnswersContract):
 
     @pytest.mark.parametrize("earlier", [FAIL, PASS, SKIP], ids=lambda one: str(one.verdict))
     @pytest.mark.parametrize("later", [FAIL, PASS, SKIP], ids=lambda one: str(one.verdict))
+    @pytest.mark.thinned(3)
     def test_a_changed_verdict_leaves_nothing_of_the_earlier_one(
         self, harness: StoreHarness, run: str, earlier: Annotations, later: Annotations
     ) -> None:
@@ -197,6 +198,7 @@ class StoreContract(AnswersContract):
     @pytest.mark.parametrize(
         "name", ["verdict", "summary", "codes", "ended", "exit", "ack", "open", "shadow", "stopped", "notified"]
     )
+    @pytest.mark.thinned(4)
     def test_a_value_of_the_owners_under_one_of_our_names_stays(
         self, harness: StoreHarness, run: str, name: str, annotated: bool
     ) -> None:
@@ -255,6 +257,7 @@ class StoreContract(AnswersContract):
         assert ending is None or ending.how is not Ended.PRUNED
 
     @pytest.mark.parametrize("earlier", [None, PASS], ids=["fresh", "annotated"])
+    @pytest.mark.thinned(2)
     def test_an_interrupted_write_is_repaired_by_the_next(
         self, harness: StoreHarness, earlier: Annotations | None
     ) -> None:
@@ -278,6 +281,7 @@ class StoreContract(AnswersContract):
         ],
         ids=lambda one: str(one.verdict) if one else "none",
     )
+    @pytest.mark.thinned(4)
     def test_one_annotator_in_the_midst_of_another_leaves_no_mixture(
         self, harness: StoreHarness, earlier: Annotations | None, slow: Annotations | None, quick: Annotations | None
     ) -> None:

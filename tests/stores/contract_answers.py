@@ -175,6 +175,7 @@ class AnswersContract:
             assert_bears(harness, run, MARKED, ack="acknowledged by ben, ana", is_open=False)
 
     @pytest.mark.parametrize("annotations", [MARKED, PASS], ids=["again", "pass"])
+    @pytest.mark.thinned(2)
     def test_an_annotator_in_the_midst_of_an_acknowledgement_loses_nothing(
         self, harness: StoreHarness, annotations: Annotations
     ) -> None:
@@ -192,6 +193,7 @@ class AnswersContract:
             self._both_are_kept(harness, run, entry, annotations)
 
     @pytest.mark.parametrize("annotations", [MARKED, PASS], ids=["again", "pass"])
+    @pytest.mark.thinned(2)
     def test_an_acknowledgement_in_the_midst_of_an_annotator_loses_nothing(
         self, harness: StoreHarness, annotations: Annotations
     ) -> None:

@@ -245,6 +245,7 @@ def test_a_metric_that_we_hid_before_a_clear_is_ours_again(local):
         local.open(run_id).clear()
 
 
+@pytest.mark.slow
 def test_a_file_in_the_place_of_our_folder_is_told_before_anything_is_written(remote, local):
     for store in (remote, local):
         run_id = store.run()
@@ -441,12 +442,14 @@ def test_names_that_found_no_room_are_told(local):
     assert "measures (there is no room to note down more names)" in told
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_told_in_a_list_too(local):
     runs = [local.run(metrics={"loss": descent(200)}, tags={"health.version": "3"}) for _ in range(6)]
     done = CliRunner().invoke(cli, ["annotate", *runs, "--tracking-uri", local.uri])
     assert done.stdout.count("written onto the run, except the tag health.version") == 6
 
 
+@pytest.mark.slow
 def test_files_that_did_not_arrive_are_told_in_a_list_too(local, monkeypatch):
     monkeypatch.setattr(artifact_folder, "replace_file", broken)
     runs = [local.run(metrics={"loss": descent(200)}) for _ in range(6)]

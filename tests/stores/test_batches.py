@@ -84,6 +84,7 @@ def test_histories_read_together_are_those_read_one_by_one(uri, asked):
 
 
 @pytest.mark.parametrize("cap", [29, 30, 31, 61, 100, 359, 360, 361])
+@pytest.mark.thinned(4)
 def test_an_answer_that_was_cut_off_loses_no_point(sqlite_uri, monkeypatch, cap):
     name, ids = make_runs(sqlite_uri, 12)
     monkeypatch.setattr(bulk, "PAGE_POINTS", cap)
@@ -94,6 +95,7 @@ def test_an_answer_that_was_cut_off_loses_no_point(sqlite_uri, monkeypatch, cap)
 
 
 @pytest.mark.parametrize("first", [True, False])
+@pytest.mark.thinned(2)
 def test_one_long_run_is_read_by_itself_and_the_others_together(sqlite_uri, asked, monkeypatch, first):
     name, ids = make_runs(sqlite_uri, 12)
     monkeypatch.setattr(bulk, "PAGE_POINTS", 400)
@@ -143,6 +145,7 @@ def listings(monkeypatch):
 
 
 @pytest.mark.parametrize("ended", ["before", "just now"])
+@pytest.mark.thinned(2)
 def test_runs_without_artifacts_are_told_by_one_list(server_uri, listings, monkeypatch, tmp_path, ended):
     monkeypatch.setattr(empty_runs, "EMPTY_BEFORE", 4)
     monkeypatch.setattr(empty_runs, "_SKEW_SECONDS", -60 if ended == "before" else 60)
@@ -211,6 +214,7 @@ def partial_of(client):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.thinned(4)
 def test_a_batch_says_of_each_run_what_it_says_of_one(uri, workers, asked):
     name, ids = make_runs(uri, 12, sick={3, 7})
     listed = runs_of_experiment(name, tracking_uri=uri)
@@ -220,6 +224,7 @@ def test_a_batch_says_of_each_run_what_it_says_of_one(uri, workers, asked):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.thinned(4)
 def test_an_interrupted_batch_goes_on_where_it_stood(uri, workers, writes):
     name, ids = make_runs(uri, 12)
     first = th.annotate_many(runs_of_experiment(name, tracking_uri=uri), tracking_uri=uri, workers=workers)
@@ -243,6 +248,7 @@ def test_what_is_annotated_costs_no_question_about_the_run(uri, monkeypatch, ask
     assert asked == []
 
 
+@pytest.mark.slow
 def test_runs_that_are_annotated_already_are_read_together_where_many_have_to_be(sqlite_uri, asked, monkeypatch):
     monkeypatch.setattr(experiment, "_PAGE", 4)
     name, ids = make_runs(sqlite_uri, 8)

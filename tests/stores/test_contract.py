@@ -283,6 +283,7 @@ class FolderHarness(MlflowHarness):
         return "files have the permissions of their folders" if ability == "permissions" else ""
 
 
+@pytest.mark.thinned(3)
 class TestFileStore(StoreContract):
     @pytest.fixture
     def harness(self, tmp_path):
@@ -338,6 +339,7 @@ class LoneHarness(DirectoryHarness):
             yield
 
 
+@pytest.mark.thinned(3)
 class TestLoneRunFolder(StoreContract):
     @pytest.fixture
     def harness(self, tmp_path):
@@ -345,6 +347,7 @@ class TestLoneRunFolder(StoreContract):
 
 
 @pytest.mark.slow
+@pytest.mark.thinned(2)
 class TestServer(StoreContract):
     # What is sent, and when, is the same as to a database, and the server with passwords takes nearly all of them.
     test_one_annotator_in_the_midst_of_another_leaves_no_mixture = None
@@ -380,6 +383,7 @@ def as_admin(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.thinned(4)
 class TestServerWithPasswords(StoreContract):
     test_one_annotator_in_the_midst_of_another_leaves_no_mixture = None
 

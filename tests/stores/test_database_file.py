@@ -44,6 +44,7 @@ def contents(folder):
 
 @pytest.mark.parametrize("file", ["mlflow.db", "mlruns.db", "my runs.sqlite"])
 @pytest.mark.parametrize("log", ["delete", "wal"])
+@pytest.mark.thinned(3)
 def test_a_database_stands_for_its_only_run_and_is_not_changed(tmp_path, monkeypatch, file, log):
     path = make_database(tmp_path / "place", "alone", file=file)
     with closing(sqlite3.connect(path)) as connection:
@@ -89,6 +90,7 @@ def test_what_else_is_in_the_folder_comes_first(tmp_path):
     assert th.check(path.parent).run.store == "directory"
 
 
+@pytest.mark.slow
 def test_a_database_of_another_mlflow(tmp_path):
     path = make_database(tmp_path / "place", "alone")
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -156,6 +158,7 @@ def files_of(folder):
     ("mode", "lost", "name"),
     [("wal", "", "by the killed"), ("wal", "-shm", "by the killed"), ("delete", "", "alone")],
 )
+@pytest.mark.thinned(3)
 def test_what_a_killed_process_left_stays_as_it_is(tmp_path, mode, lost, name):
     path = make_database(tmp_path / "place", "alone")
     subprocess.run([sys.executable, "-c", KILLED, path, mode], check=True)

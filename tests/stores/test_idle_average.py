@@ -48,6 +48,7 @@ def outcome(folder):
 
 @pytest.mark.parametrize("wrap", [False, True])
 @pytest.mark.parametrize("key", ["ema", "model_ema", "ema_state_dict", "EMA_model"])
+@pytest.mark.thinned(2)
 def test_an_average_that_is_not_updated(tmp_path, key, wrap):
     train(tmp_path, key=key, updates=0, wrap=wrap)
     verdict, message = outcome(tmp_path)

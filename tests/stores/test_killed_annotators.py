@@ -70,6 +70,7 @@ def wholes_of(harness):
 
 
 @pytest.mark.parametrize("delay", [0.001, 0.0023, 0.0037, 0.0051])
+@pytest.mark.thinned(4)
 def test_a_folder(tmp_path, delay):
     harness = DirectoryHarness(tmp_path)
     run = new_run(harness)

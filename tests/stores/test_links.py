@@ -65,6 +65,7 @@ def claiming(store, run_id, names):
 
 @pytest.mark.parametrize("place", ["health/report.html", "health/other", "images"])
 @pytest.mark.parametrize("claimed", [True, False])
+@pytest.mark.thinned(3)
 def test_a_link_among_the_artifacts(store, target, claimed, place):
     run_id = store.run(metrics={"loss": descent(200)})
     link = folder_of(store, run_id) / place
@@ -182,6 +183,7 @@ def run_of_wandb(place):
 
 @pytest.mark.parametrize("name", ["report.json", "report.html", "annotation.json", "old.html"])
 @pytest.mark.parametrize("make", [folder, run_of_wandb], ids=lambda one: one.__name__)
+@pytest.mark.thinned(3)
 def test_a_link_in_the_folder_of_ours(make, name, tmp_path, target):
     run, health = make(tmp_path / "run")
     annotate(run)

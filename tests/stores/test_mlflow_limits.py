@@ -82,6 +82,7 @@ def test_all_places_of_a_run_share_one_budget(local, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [None, 0])
+@pytest.mark.slow
 def test_a_file_of_unknown_size_is_not_fetched(remote, checkpoint, monkeypatch, size):  # noqa: F811
     run_id = remote.run(metrics={"loss": descent()})
     remote.client.log_artifact(run_id, str(checkpoint))

@@ -176,6 +176,7 @@ def old_database(path, revision="cfd24bdc0731"):
         database.commit()
 
 
+@pytest.mark.slow
 def test_a_database_of_an_old_mlflow_is_read_and_never_upgraded(tmp_path, capfd):
     path = tmp_path / "old.db"
     old_database(path)

@@ -84,6 +84,7 @@ def test_a_parent_says_how_the_runs_below_it_fared(search, valid_report):
 
 
 @pytest.mark.parametrize("gate", ["skip", "warn", "fail"])
+@pytest.mark.thinned(3)
 def test_a_parent_trips_no_gate(search, gate):
     """Nor where it failed itself: that is its trial's, or no training's."""
     search.annotate(search.trial("bad", BAD))
@@ -100,6 +101,7 @@ def test_a_parent_that_trained_something_is_judged_by_that(search):
     assert (report.verdict, report.children) == (Verdict.FAIL, None)
 
 
+@pytest.mark.slow
 def test_all_of_an_experiment_at_once(search):
     """Whoever is first, the parent tells of all that were judged with it."""
     for n in range(6):
@@ -114,6 +116,7 @@ def test_all_of_an_experiment_at_once(search):
     assert len(outcomes) == 7
 
 
+@pytest.mark.slow
 def test_a_sweep_brings_a_parent_up_to_date(search):
     for n in range(6):
         search.trial(f"trial {n}", GOOD)
@@ -132,6 +135,7 @@ def test_the_worst_come_first():
     assert Children.from_json(json.loads(json.dumps(children.to_json()))).causes == {"LOS001": 1}
 
 
+@pytest.mark.slow
 def test_the_description_of_a_parent(search):
     search.trial("<script>alert(1)</script> [x](javascript:y)", BAD)
     search.annotate(*(one.info.run_id for one in search.client.search_runs([search.experiment]) if one.data.metrics))

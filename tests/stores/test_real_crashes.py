@@ -102,6 +102,7 @@ def test_a_traceback_before_the_plan_was_reached(tmp_path):
     assert "KeyError: 'of_epoch_2'" in result.message
 
 
+@pytest.mark.slow
 def test_a_data_loader_worker_that_was_killed(tmp_path):
     pytest.importorskip("torch")
     code, result, _ = crashed(tmp_path, KILLED_WORKER)
@@ -164,6 +165,7 @@ def test_an_error_that_was_caught_is_none(tmp_path):
     assert (code, result, report.ended) == (0, None, "")
 
 
+@pytest.mark.slow
 def test_mlflow_has_the_metrics_and_the_log_is_an_artifact(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -186,6 +188,7 @@ def test_mlflow_has_the_metrics_and_the_log_is_an_artifact(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("off", [0.0, 0.5])
+@pytest.mark.thinned(2)
 def test_a_console_log_beside_a_trackers_history(tmp_path, monkeypatch, off):
     """The tracker's is judged; where the log says something else, the report's notes do so."""
     mlflow = pytest.importorskip("mlflow")

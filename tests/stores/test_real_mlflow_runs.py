@@ -59,6 +59,7 @@ def test_each_gets_a_verdict(folder):
 
 
 @the_folders()
+@pytest.mark.thinned(3)
 def test_in_a_store_mlflow_gives_the_same(folder, tmp_path):
     pytest.importorskip("mlflow")
     meta = dict(line.split(": ", 1) for line in (folder / "meta.yaml").read_text().splitlines() if ": " in line)

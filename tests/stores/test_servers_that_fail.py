@@ -106,6 +106,7 @@ def is_told(message, fault):
 
 
 @pytest.mark.slow
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_a_failing_mlflow_server_fails_the_command_and_leaves_the_verdict(
@@ -224,6 +225,7 @@ WANDB_FAULTS = {
 
 
 @pytest.mark.slow
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("fault", WANDB_FAULTS)
 @pytest.mark.parametrize("endpoint", WANDB_ENDPOINTS)
 def test_a_failing_wandb_server_fails_the_command_and_leaves_the_verdict(

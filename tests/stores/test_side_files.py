@@ -9,6 +9,7 @@ import math
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.api import check
 from tracker_health.words.gap_names import SUMMARY_FILE, SUMMARY_SCHEMA
@@ -16,7 +17,9 @@ from tracker_health.words.verdict import Verdict
 
 torch = pytest.importorskip("torch")
 
-FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+FEW = settings(
+    max_examples=draws(60), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 @pytest.fixture(scope="module")

@@ -204,6 +204,7 @@ def test_a_dry_run_says_how_much_and_writes_nothing(sqlite_uri, tmp_path, writes
     assert not writes
 
 
+@pytest.mark.slow
 def test_two_sweeps_at_once_leave_each_run_with_one_whole_verdict(server_uri):
     """On a busy machine one may find the other at work on a run for as long as it waits, and says so."""
     name, ids = make_runs(server_uri, 10, sick={4})
@@ -343,6 +344,7 @@ def test_the_summary_is_made_from_tags_alone(server_uri, monkeypatch):
     assert json.loads(recent.stdout)["runs"] == 0
 
 
+@pytest.mark.slow
 def test_the_summary_as_a_page_says_what_the_text_says_and_names_experiments(server_uri, tmp_path):
     (name, ids), (other, _) = make_runs(server_uri, 3, sick={1}), make_runs(server_uri, 40)
     sweeping(server_uri, name)

@@ -61,6 +61,7 @@ def tags_of(client, run):
 
 
 @pytest.mark.parametrize("status", ["FINISHED", "FAILED", "KILLED"])
+@pytest.mark.thinned(3)
 def test_an_ended_run_keeps_its_verdict(make, sqlite_uri, upgraded, status):
     run, client = make(status)
     annotate(run, tracking_uri=sqlite_uri)
@@ -104,6 +105,7 @@ def test_a_run_that_goes_on_is_judged_by_the_new_rules(make, sqlite_uri, upgrade
     ],
     ids=["data", "digest", "pending", "verdict", "version", "words", "no version", "status"],
 )
+@pytest.mark.thinned(2)
 def test_whatever_no_longer_fits_is_judged_again(make, sqlite_uri, upgraded, change):
     run, client = make()
     annotate(run, tracking_uri=sqlite_uri)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 from tests.stores.contract import FAIL, PASS, SKIP, request_for
 
 from tracker_health.api import annotate, annotate_many, check, clear_annotations
@@ -81,6 +82,7 @@ def theirs_of(run):
 @pytest.mark.parametrize(
     ("name", "verdict"), [("healthy", "pass"), ("odd", "fail"), ("empty", "skip"), ("killed", "fail")]
 )
+@pytest.mark.thinned(4)
 def test_the_verdict_is_seen_by_wandbs_own_reader(runs, name, verdict):
     run = runs[name]
     before, records = state_of(run), theirs_of(run)
@@ -184,6 +186,7 @@ def test_the_plan_is_found_behind_thousands_of_classes(small):
     assert (params["max_steps"], params["lr"]) == ("500", "0.1")
 
 
+@pytest.mark.slow
 def test_a_long_run_costs_about_a_second_and_its_log_is_read_once(small, monkeypatch):
     """Twenty metrics and ten thousand rows; the bound on the processor's time is a wide one."""
     run = small()
@@ -329,6 +332,7 @@ def test_a_killed_run_is_told_and_keeps_its_state(runs):
 
 
 @pytest.mark.parametrize("cut", [1, 9, 40])
+@pytest.mark.thinned(3)
 def test_a_log_cut_off_in_a_record_is_annotated_and_given_back(runs, cut):
     log = wandb_runs.log_in(runs["killed"])
     log.write_bytes(log.read_bytes()[: read_log(log).cut - cut])
@@ -344,6 +348,7 @@ def test_a_log_cut_off_in_a_record_is_annotated_and_given_back(runs, cut):
 
 
 @pytest.mark.parametrize("place", [40_000, 70_000])
+@pytest.mark.thinned(2)
 def test_a_damaged_block_is_told_and_stays_as_it_is(runs, place):
     log = wandb_runs.log_in(runs["killed"])
     content = bytearray(log.read_bytes())
@@ -799,7 +804,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=draws(60))
 @given(RECORDS, RECORDS, st.booleans(), st.sampled_from([FAIL, PASS, SKIP]), st.integers(0, 40_000))
 def test_any_log_bears_ours_and_is_given_back(before, after, ended, annotations, filler):
     import tempfile
@@ -820,6 +825,7 @@ def test_any_log_bears_ours_and_is_given_back(before, after, ended, annotations,
 
 
 @pytest.mark.parametrize("delay", [0.001, 0.0043, 0.0087])
+@pytest.mark.slow
 def test_annotators_that_are_killed(tmp_path, delay):
     harness = LocalHarness(tmp_path)
     run = new_run(harness)

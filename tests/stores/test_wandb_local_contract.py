@@ -160,6 +160,7 @@ class LocalHarness:
         return reasons.get(ability, "")
 
 
+@pytest.mark.thinned(2)
 class TestLocalRun(StoreContract):
     @pytest.fixture
     def harness(self, tmp_path):

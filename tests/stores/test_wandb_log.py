@@ -9,6 +9,7 @@ from io import BytesIO
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import draws
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.files import protobuf as wire
@@ -69,7 +70,7 @@ def test_a_log_cut_short_anywhere_gives_what_came_before(contents, place):
     assert records.damaged == 0
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=draws(50))
 @given(st.integers(0, 10**6), st.integers(1, 255))
 def test_a_flipped_byte_costs_its_block_at_most(place, flip):
     contents = [str(number).encode() * 40 for number in range(3000)]

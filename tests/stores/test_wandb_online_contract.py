@@ -143,6 +143,7 @@ def _at_once(monkeypatch):
     monkeypatch.setattr("tracker_health.stores.wandb.online_writer._LOOKS", (0,))
 
 
+@pytest.mark.thinned(2)
 class TestOnline(StoreContract):
     @pytest.fixture
     def harness(self, wandb_server):
@@ -152,6 +153,7 @@ class TestOnline(StoreContract):
 setattr(TestOnline, MIDST, None)
 
 
+@pytest.mark.thinned(3)
 class TestFromSeveralMachines(StoreContract):
     """Where no lock keeps the annotators apart: only what they see on the server does."""
 

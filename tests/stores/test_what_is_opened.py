@@ -101,6 +101,7 @@ def lone_run_of_mlflow(place):
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda one: one.__name__)
 @pytest.mark.parametrize("make", [folder, run_of_wandb, lone_run_of_mlflow], ids=lambda one: one.__name__)
+@pytest.mark.thinned(3)
 def test_a_record_of_ours_that_is_no_regular_file(make, bad, tmp_path):
     run, health = make(tmp_path / "run")
     health.mkdir(parents=True)
@@ -135,6 +136,7 @@ def test_a_file_of_mlflows_that_is_no_regular_one(bad, name, tmp_path):
         assert f"{name}: it is not a regular file" in annotated
 
 
+@pytest.mark.slow
 def test_one_such_file_does_not_stop_a_search_for_ever(tmp_path):
     run = store_of_mlflow(tmp_path / "mlruns")
     pipe(run / "params" / "lr")

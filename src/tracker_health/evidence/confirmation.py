@@ -50,7 +50,15 @@ class Confirmed(NamedTuple):
 
 
 def confirm(series: Iterable[Series], roles: MetricRoles) -> Confirmed:
-    """The series as rules are to see them. Pure; one whose name is not among the meanings keeps its role."""
+    """The series as rules are to see them. Pure; one whose name is not among the meanings keeps its role.
+
+    Args:
+        series: Series as they were read.
+        roles: What all metric names of the run mean.
+
+    Returns:
+        The series that are judged, and notes.
+    """
     meanings = roles.meanings
     notes: list[str] = []
     named = [_named(one, meanings[one.name]) if one.name in meanings else one for one in series]

@@ -6,11 +6,14 @@ Lists of names (``word_set("a b")``, ``codes("A001 A002")``) and regular express
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.prose
+
+ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MODULES = sorted((ROOT / "src").rglob("*.py"))
 LONGEST = 25
@@ -84,6 +87,11 @@ def read(path):
     return list(texts_in(path))
 
 
+@cache
+def all_texts():
+    return [(path, line, text) for path in (*PAGES, *MODULES) for line, text in read(path)]
+
+
 def listed_words(text):
     text = re.sub(r"``[^`]*``|`[^`]*`|```.*?```", "_", text, flags=re.DOTALL)
     return [f"{found.group()!r}: say {better}" for word, better in PLAINER.items() for found in re.finditer(word, text)]
@@ -97,15 +105,13 @@ def name(path):
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", [*PAGES, *MODULES], ids=name)
-def test_plainer_words_are_used(path):
-    found = [f"{name(path)}:{line}: {word}" for line, text in read(path) for word in listed_words(text)]
+def test_plainer_words_are_used():
+    found = [f"{name(path)}:{line}: {word}" for path, line, text in all_texts() for word in listed_words(text)]
     assert not found
 
 
-@pytest.mark.parametrize("path", [*PAGES, *MODULES], ids=name)
-def test_sentences_end(path):
-    found = [f"{name(path)}:{line}: {one}" for line, text in read(path) for one in too_long(text)]
+def test_sentences_end():
+    found = [f"{name(path)}:{line}: {one}" for path, line, text in all_texts() for one in too_long(text)]
     assert not found
 
 

@@ -14,6 +14,8 @@ from tracker_health import rules
 from tracker_health.rules.probe import explanation_of
 from tracker_health.rules.registry import BUILT_IN
 
+pytestmark = pytest.mark.prose
+
 TRIVIAL = {0, 1, -1, 2, 0.5}
 MOST_LINES, MOST_WORDS, LONGEST_SENTENCE = 110, 90, 25
 FOLDER = Path(rules.__file__).parent
@@ -54,25 +56,26 @@ def undeclared(tree):
     ]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_numbers_are_declared(path):
-    assert undeclared(ast.parse(path.read_text())) == []
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_a_rule_can_be_seen_whole(path):
-    text = path.read_text()
+def lines_of_code(text):
     docstrings = documented(ast.parse(text))
-    lines = [line for number, line in enumerate(text.splitlines(), 1) if line.strip() and number not in docstrings]
-    assert len(lines) <= MOST_LINES
+    return sum(bool(line.strip()) and number not in docstrings for number, line in enumerate(text.splitlines(), 1))
 
 
-@pytest.mark.parametrize("rule", BUILT_IN, ids=lambda rule: rule.code)
-def test_how_it_decides_can_be_kept_in_mind(rule):
-    decides = explanation_of(rule).sections["How it decides"]
-    assert len(decides.split()) <= MOST_WORDS
-    for sentence in re.split(r"[.:;]\s", decides):
-        assert len(sentence.split()) <= LONGEST_SENTENCE, sentence
+def test_numbers_are_declared():
+    found = {path.name: undeclared(ast.parse(path.read_text())) for path in SOURCES}
+    assert {name: numbers for name, numbers in found.items() if numbers} == {}
+
+
+def test_a_rule_can_be_seen_whole():
+    lines = {path.name: lines_of_code(path.read_text()) for path in SOURCES}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+
+
+def test_how_it_decides_can_be_kept_in_mind():
+    decides = {rule.code: explanation_of(rule).sections["How it decides"] for rule in BUILT_IN}
+    assert {code: text for code, text in decides.items() if len(text.split()) > MOST_WORDS} == {}
+    sentences = [(code, one) for code, text in decides.items() for one in re.split(r"[.:;]\s", text)]
+    assert [one for one in sentences if len(one[1].split()) > LONGEST_SENTENCE] == []
 
 
 def test_the_count_sees_what_it_counts():
