@@ -108,14 +108,10 @@ def test_without_its_setting_a_cause_is_less_sure():
     assert found.certainty != "certain"
 
 
-def test_a_sign_does_not_count_that_came_after_what_it_is_said_to_cause():
-    nan = result("LOS001", steps=(300,), first_step=300)
-    late, early = result("AMP001", steps=(340,)), result("AMP001", steps=(100,))
-    cause = cause_named("fp16-overflow")
-    assert "AMP001" not in cause.explains or cause.present(Facts(evidence(), [late, nan]))
-    causes = {one.cause.name: one.score for one in rank(CAUSES, Facts(evidence(), [nan, late]))}
-    assert causes["non-finite-loss"] > causes.get("fp16-overflow", 0)
-    del early
+@pytest.mark.parametrize(("jump", "cause"), [(10, "learning-rate-too-high"), (30, "diverged-cause-unknown")])
+def test_a_sign_does_not_count_that_came_after_what_it_is_said_to_cause(jump, cause):
+    run = evidence({"learning_rate": [1e-4] * jump + [2e-3] * (40 - jump)}, opt="adam")
+    assert diagnosis_of(run, [result("LOS004", steps=(15,))]).cause == cause
 
 
 def test_a_loss_that_recovered_is_not_said_to_be_nan_from_there_on():
@@ -139,7 +135,7 @@ def test_labels_that_are_all_masked():
     run = evidence({"loss": [0.0] * 40, "grad_norm": [0.0] * 40})
     found = diagnosis_of(run, [result("GRD003")])
     assert found.cause == "all-labels-ignored"
-    assert "-100" not in found.sentence or "masked" in found.sentence
+    assert "masked" in found.sentence
 
 
 def test_an_evaluation_that_alone_is_not_finite():

@@ -92,8 +92,8 @@ def is_model_file(name: str) -> bool:
 
 
 class SavedFiles:
-    """See ``resume_point.Shelf``: the checkpoints among files. ``shown``: from a path in the tree to what people call it;
-    ``budget``: of bytes, over all of the checkpoints that are looked into.
+    """See ``resume_point.Shelf``: the checkpoints among files. ``shown``: from a path in the tree to what people call
+    it; ``budget``: of bytes, over all of the checkpoints that are looked into.
     """
 
     def __init__(self, tree: FileTree, shown: Callable[[str], str], budget: Budget | None = None) -> None:

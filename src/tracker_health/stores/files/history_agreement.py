@@ -60,7 +60,8 @@ def agree(one: FloatArray, other: FloatArray, *, precise: bool) -> npt.NDArray[n
     allowed = np.zeros(len(one)) if precise else np.maximum(_last_digit(one), _last_digit(other)) * np.ones(len(one))
     with np.errstate(all="ignore"):
         close = np.abs(one - other) <= allowed + tolerance * np.maximum(np.abs(one), np.abs(other))
-    same: npt.NDArray[np.bool_] = close | (one == other) | (np.isnan(one) & np.isnan(other))
+    finite = np.isfinite(one) & np.isfinite(other)  # a share of infinity allows anything
+    same: npt.NDArray[np.bool_] = (close & finite) | (one == other) | (np.isnan(one) & np.isnan(other))
     return same
 
 

@@ -1,0 +1,204 @@
+"""What of a run's tags and histories is ours, and what is its owner's: without a server."""
+
+import json
+import sys
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from tracker_health.errors import WriteError
+from tracker_health.evidence import Series
+from tracker_health.stores.common.ownership import is_file_name
+from tracker_health.stores.common.record import ENTRY_PREFIX, Written, entries_on, ours_on
+from tracker_health.stores.files.history_agreement import difference
+from tracker_health.stores.mlflow.acknowledgement_tags import MlflowMarks
+from tracker_health.stores.mlflow.note_block import BEGIN, END, has_broken_markers, with_note
+from tracker_health.words.acknowledgements import acknowledgement, in_order
+
+NOW = 1_800_000_000.0
+MOST = 100
+VERDICT = {"health.digest": "0123456789abcdef", "health.verdict": "fail", "health.codes": "LOS004"}
+RECORD = {"tool": "tracker-health", "digest": "0123456789abcdef", "files": [], "metrics": [], "note": False}
+
+
+class Tag(NamedTuple):
+    key: str
+    value: str
+
+
+@pytest.fixture(autouse=True)
+def without_mlflow(monkeypatch):
+    """Its import takes longer than all tests here, and all that they need of it are two names."""
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "mlflow.entities", SimpleNamespace(RunTag=Tag))
+    monkeypatch.setitem(sys.modules, "mlflow.exceptions", SimpleNamespace(MlflowException=LookupError))
+
+
+class Client:
+    """As much of a tracker as writes and deletes tags."""
+
+    def __init__(self, tags):
+        self.tags = dict(tags)
+
+    def fetch(self):
+        return SimpleNamespace(data=SimpleNamespace(tags=dict(self.tags))), ""
+
+    def set_tag(self, _, name, value):
+        self.tags[name] = value
+
+    def delete_tag(self, _, name):
+        del self.tags[name]
+
+    def log_batch(self, _, tags):
+        self.tags.update((one.key, one.value) for one in tags)
+
+
+def entry(number, who="ana"):
+    return acknowledgement(id=f"{number:016x}", who=who, when=NOW + number, because="known", codes=["LOS004"])
+
+
+def entered(amount):
+    return {f"{ENTRY_PREFIX}{one.id}": one.value for one in map(entry, range(amount))}
+
+
+def judged(*names):
+    return {**VERDICT, "health.written": json.dumps({**RECORD, "tags": list(names)})}
+
+
+OWNERS = {
+    f"{ENTRY_PREFIX}of-my-own": "do not touch",
+    f"{ENTRY_PREFIX}{'f' * 16}": "a name like ours, a value of mine",
+    f"{ENTRY_PREFIX}{'e' * 16}": entry(1).value,  # a copy of ours under another name
+    "health.acknowledged": "yes",
+    "note": "mine",
+}
+
+
+def test_taking_answers_off_leaves_every_tag_of_the_owner():
+    client = Client({**OWNERS, **entered(3)})
+    assert MlflowMarks(client, "run", client.fetch).remove() == 3
+    assert client.tags == OWNERS
+
+
+def test_a_hundred_answers_and_no_more():
+    client = Client({**judged(), **entered(MOST - 1)})
+    marks = MlflowMarks(client, "run", client.fetch)
+    marks.add(entry(MOST))
+    assert len(entries_on(client.tags)) == MOST
+    before = dict(client.tags)
+    with pytest.raises(WriteError, match="100 entries"):
+        marks.add(entry(MOST + 1))
+    assert client.tags == before
+
+
+def test_of_too_many_answers_the_newest_are_read():
+    people = [entry(number) for number in range(MOST + 7)]
+    assert in_order(reversed(people)) == tuple(people[7:])
+
+
+def test_an_answer_is_marked_and_the_mark_is_recorded_as_ours():
+    client = Client(judged())
+    MlflowMarks(client, "run", client.fetch).add(entry(1))
+    assert client.tags["health.ack"] == "acknowledged by ana"
+    assert client.tags["health.open"] == "false"
+    assert Written.of(client.tags).tags == {"ack", "open"}
+
+
+def test_marks_follow_the_answers_and_go_with_them():
+    client = Client(judged())
+    marks = MlflowMarks(client, "run", client.fetch)
+    marks.add(entry(1))
+    marks.remove()
+    marks.settle(NOW)
+    assert "health.ack" not in client.tags
+    assert client.tags["health.open"] == "true"
+
+
+@pytest.mark.parametrize("value", ["by me", "acknowledged", "acknowledged by ana"])
+def test_a_mark_of_the_owners_is_left(value):
+    """Also one that looks like ours, on a run that nobody answered and whose record does not list it."""
+    client = Client({**judged(), "health.ack": value})
+    MlflowMarks(client, "run", client.fetch).settle(NOW)
+    assert client.tags["health.ack"] == value
+
+
+def test_nothing_is_answered_while_somebody_annotates():
+    client = Client({"health.digest": "pending:0123abcd", "health.verdict": "fail"})
+    with pytest.raises(WriteError):
+        MlflowMarks(client, "run", client.fetch).add(entry(1))
+    assert not entries_on(client.tags)
+
+
+def test_a_record_of_another_tool_makes_nothing_ours():
+    names = {"files": ["report.json"], "metrics": ["loss"], "tags": ["owner"]}
+    assert not Written.of({"health.written": json.dumps({**names, "tool": "another"})})
+    assert not ours_on({"health.written": json.dumps(names), "health.owner": "ana", "health.verdict": "good"}).found
+    assert Written.of({"health.written": json.dumps({**names, "tool": "tracker-health"})}).all_files == {"report.json"}
+
+
+def test_a_record_cannot_claim_answers_or_paths():
+    record = {**RECORD, "files": ["report.json", "../model.pt", "a/b", ""], "tags": ["cause", f"ack.{'e' * 16}"]}
+    written = Written.of({**VERDICT, "health.written": json.dumps(record)})
+    assert (written.files, written.tags) == ({"report.json"}, {"cause"})
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "a\nb", None, 3])
+def test_what_is_no_name_of_a_file(name):
+    assert not is_file_name(name)
+    assert is_file_name("report.html")
+
+
+TEXT = "# Mine\n\nwith `code`"
+
+
+@pytest.mark.parametrize("text", ["", TEXT])
+def test_a_description_comes_back_as_it_was(text):
+    noted = with_note(text, "the loss diverged")
+    assert noted.startswith(text)
+    assert "the loss diverged" in noted
+    assert with_note(noted, "another").count(BEGIN) == 1
+    assert with_note(noted, "") == text
+
+
+@pytest.mark.parametrize("text", [BEGIN, END, f"{END}\n{BEGIN}\n", f"a {BEGIN}\nb\n{END}", f"{BEGIN}\n{BEGIN}\n{END}"])
+def test_broken_markers_are_nobodys_to_mend(text):
+    assert has_broken_markers(text)
+    assert with_note(text, "note") == text
+
+
+def test_a_note_that_does_not_fit_is_left_out():
+    room = len(with_note(TEXT, "note"))
+    assert with_note(TEXT, "note", room) != TEXT
+    assert with_note(TEXT, "note", room - 1) == TEXT
+
+
+def history(values, source):
+    return Series(
+        name="loss", role="train_loss", steps=np.arange(len(values)), values=np.array(values, dtype=np.float64),
+        source=source,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("precise", [True, False])
+@pytest.mark.parametrize(
+    ("mine", "theirs", "same"),
+    [
+        ([2.0, np.nan, 1.0], [2.0, np.nan, 1.0], True),
+        ([2.0, np.inf, 1.0], [2.0, np.inf, 1.0], True),
+        ([2.0, np.nan, 1.0], [2.0, 1.5, 1.0], False),
+        ([2.0, np.inf, 1.0], [2.0, -np.inf, 1.0], False),
+        ([2.0, np.inf, 1.0], [2.0, 1.5, 1.0], False),
+        ([2.0, 1.5, 1.0], [2.0, 1.7, 1.0], False),
+    ],
+)
+def test_histories_that_are_not_finite_agree_where_both_are_not(mine, theirs, same, precise):
+    said = difference(history(mine, "one"), history(theirs, "other"), precise=precise)
+    assert (said == "") is same
+
+
+def test_what_people_read_may_lack_digits_and_what_machines_read_may_not():
+    full, printed = history([1.2345678, 0.5432109], "one"), history([1.235, 0.543], "other")
+    assert not difference(full, printed, precise=False)
+    assert difference(full, printed, precise=True)
