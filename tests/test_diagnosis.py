@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tracker_health.config import Config
-from tracker_health.diagnosis import CAUSES, Facts, cause_named, diagnosis_of, rank
+from tracker_health.diagnosis import CAUSES, Facts, cause_named, diagnosis_of
 from tracker_health.diagnosis._base import DECISIVE
 from tracker_health.diagnosis._counts import COUNTS, Counts
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, confirm
