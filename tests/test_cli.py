@@ -426,6 +426,7 @@ def runs(write_log, healthy_losses):
 
 @pytest.mark.parametrize("option", ["", "--json"])
 @pytest.mark.thinned(2)
+@pytest.mark.slow
 def test_runs_are_annotated_when_nobody_reads_the_output(runs, tmp_path, option):
     done = shell(f"tool annotate {option} $@ {tmp_path}/missing | true; exit ${{PIPESTATUS[0]}}", *runs)
     assert [(folder / "health" / "annotation.json").exists() for folder in runs] == [True] * 3
@@ -434,6 +435,7 @@ def test_runs_are_annotated_when_nobody_reads_the_output(runs, tmp_path, option)
     assert b"missing" in done.stderr
 
 
+@pytest.mark.slow
 def test_runs_are_annotated_when_the_output_does_not_fit_on_the_disk(runs):
     done = shell("tool annotate $@ > /dev/full", *runs)
     assert [(folder / "health" / "annotation.json").exists() for folder in runs] == [True] * 3
@@ -445,6 +447,7 @@ def test_runs_are_annotated_when_the_output_does_not_fit_on_the_disk(runs):
     "command", ["check $1", "check --json $1 $1", "--help", "check --help", "probes", "explain LOS001"]
 )
 @pytest.mark.thinned(3)
+@pytest.mark.slow
 def test_a_full_disk_is_one_line(healthy, command):
     done = shell(f"tool {command} > /dev/full", healthy)
     assert done.returncode == 3
@@ -500,6 +503,7 @@ def test_a_list_may_hold_names_that_are_no_text(healthy):
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "ascii:strict", "utf-8:strict"])
 @pytest.mark.thinned(4)
+@pytest.mark.slow
 def test_a_terminal_that_lacks_our_characters(tmp_path, sick, encoding):
     folder = sick.rename(tmp_path / "損失…→")
     done = shell("tool check $1 $1x", folder, PYTHONIOENCODING=encoding)

@@ -97,6 +97,7 @@ def test_its_code_is_the_next_free_one_and_it_has_no_vote(copy, written):
     ],
 )
 @pytest.mark.thinned(4)
+@pytest.mark.slow
 def test_what_cannot_be_written_is_refused_before_anything_is(copy, arguments, told):
     before = sorted(copy.rglob("*.py"))
     assert told in run(copy, "scripts/new_rule.py", *arguments, okay=False)

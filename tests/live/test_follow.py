@@ -106,6 +106,7 @@ def follow(run, config="default", wait=None, **options):
 # What is said
 
 
+@pytest.mark.slow
 def test_a_finding_is_said_once_with_its_step_and_the_end_at_last(mlflow, uri):
     run = Tracked(mlflow, uri, diverging())
     lines = follow(run)
@@ -355,6 +356,7 @@ def test_nothing_is_sent_where_that_is_not_wanted(mlflow, uri, receiver, quiet):
     assert not run.ours
 
 
+@pytest.mark.slow
 def test_a_dry_run_sends_nothing(mlflow, uri, receiver):
     run = Tracked(mlflow, uri, diverging())
     follow(run, told_to(receiver), dry_run=True)

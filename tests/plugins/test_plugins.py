@@ -134,6 +134,7 @@ def test_the_digest_changes_with_plugins_and_their_versions(tool, installed):
     assert digest(tool, installed("good_plugin"), TRACKER_HEALTH_PLUGINS="0") == without
 
 
+@pytest.mark.slow
 def test_a_run_is_judged_again_when_a_plugin_changes_its_version(tool, installed):
     said = {
         "first": tool("annotate", "run", plugins=[installed("good_plugin")]).stdout,

@@ -109,7 +109,7 @@ def try_sample(sample, save, folder, judge):
 
 @pytest.mark.parametrize("form", list(SAVE))
 @pytest.mark.parametrize("name", list(BOTH))
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(15)
 def test_a_state_of_either_format(name, form, tmp_path, judge):
     found = try_sample(BOTH[name], SAVE[form], tmp_path, judge)
     if BOTH[name].said is None or "os.system" in name:
@@ -127,7 +127,7 @@ def test_a_file_of_another_kind(name, tmp_path, judge):
 
 
 @pytest.mark.parametrize("name", list(WEIGHTS))
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(11)
 def test_weights_beside_a_sound_checkpoint(name, tmp_path, judge):
     found = try_sample(WEIGHTS[name], SAVE["zip"], tmp_path, judge)
     assert "OPT002" in found["codes"]
@@ -141,7 +141,7 @@ def test_logs(name, tmp_path, judge):
 
 @pytest.mark.parametrize("form", list(SAVE))
 @pytest.mark.parametrize("name", list(NAMES))
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(12)
 def test_names_are_inert_wherever_they_are_shown(name, form, tmp_path, judge):
     named(NAMES[name])(tmp_path, SAVE[form])
     found = judge(tmp_path)

@@ -313,13 +313,13 @@ WAYS = [pytest.param(named, sgd, id=f"{'named' if named else 'unnamed'}-{'sgd' i
 
 @pytest.mark.parametrize(("named", "sgd"), WAYS)
 @pytest.mark.parametrize("mistake", MISTAKES)
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 def test_what_was_left_out_by_mistake(mistake, named, sgd, tmp_path):
     assert left_by(MISTAKES[mistake], tmp_path, named=named, sgd=sgd)
 
 
 @pytest.mark.parametrize(("named", "sgd"), WAYS)
 @pytest.mark.parametrize("purpose", MEANT | HEALTHY)
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 def test_what_was_left_out_on_purpose(purpose, named, sgd, tmp_path):
     assert not left_by((MEANT | HEALTHY)[purpose], tmp_path, named=named, sgd=sgd)

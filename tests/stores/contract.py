@@ -281,7 +281,7 @@ class StoreContract(AnswersContract):
         ],
         ids=lambda one: str(one.verdict) if one else "none",
     )
-    @pytest.mark.thinned(4)
+    @pytest.mark.thinned(7)
     def test_one_annotator_in_the_midst_of_another_leaves_no_mixture(
         self, harness: StoreHarness, earlier: Annotations | None, slow: Annotations | None, quick: Annotations | None
     ) -> None:

@@ -96,6 +96,7 @@ def test_an_answer_that_was_cut_off_loses_no_point(sqlite_uri, monkeypatch, cap)
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.thinned(2)
+@pytest.mark.slow
 def test_one_long_run_is_read_by_itself_and_the_others_together(sqlite_uri, asked, monkeypatch, first):
     name, ids = make_runs(sqlite_uri, 12)
     monkeypatch.setattr(bulk, "PAGE_POINTS", 400)
@@ -237,6 +238,7 @@ def test_an_interrupted_batch_goes_on_where_it_stood(uri, workers, writes):
     assert verdicts(uri, ids) == {"pass": 12}
 
 
+@pytest.mark.slow
 def test_what_is_annotated_costs_no_question_about_the_run(uri, monkeypatch, asked):
     name, _ = make_runs(uri, 8)
     list(th.annotate_many(runs_of_experiment(name, tracking_uri=uri), tracking_uri=uri))

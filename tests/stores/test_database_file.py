@@ -60,6 +60,7 @@ def test_a_database_stands_for_its_only_run_and_is_not_changed(tmp_path, monkeyp
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+@pytest.mark.slow
 def test_artifacts_lie_beside_a_database_that_was_moved(tmp_path):
     path = make_database(tmp_path / "place", "alone")
     shutil.move(path.parent, tmp_path / "moved")
@@ -84,6 +85,7 @@ def test_of_several_runs_the_newest_are_judged(tmp_path):
     assert contents(path.parent) == before
 
 
+@pytest.mark.slow
 def test_what_else_is_in_the_folder_comes_first(tmp_path):
     path = make_database(tmp_path / "place", "alone")
     (path.parent / "train.log").write_text("".join(f"step {step} loss={3 - step / 100}\n" for step in range(100)))
@@ -101,6 +103,7 @@ def test_a_database_of_another_mlflow(tmp_path):
     assert contents(path.parent) == before
 
 
+@pytest.mark.slow
 def test_without_mlflow_it_says_so(tmp_path):
     path = make_database(tmp_path / "place", "first", "second")
     script = f"import sys; sys.modules['mlflow'] = None; from tracker_health.cli import main; sys.argv[1:] = ['check', {str(path)!r}]; main()"
@@ -159,6 +162,7 @@ def files_of(folder):
     [("wal", "", "by the killed"), ("wal", "-shm", "by the killed"), ("delete", "", "alone")],
 )
 @pytest.mark.thinned(3)
+@pytest.mark.slow
 def test_what_a_killed_process_left_stays_as_it_is(tmp_path, mode, lost, name):
     path = make_database(tmp_path / "place", "alone")
     subprocess.run([sys.executable, "-c", KILLED, path, mode], check=True)
@@ -182,6 +186,7 @@ def test_what_a_killed_process_left_stays_as_it_is(tmp_path, mode, lost, name):
     assert th.check(run.id, tracking_uri=uri).run.name == name
 
 
+@pytest.mark.slow
 def test_one_that_is_too_large_to_copy_is_read_itself(tmp_path, monkeypatch):
     monkeypatch.setattr("tracker_health.stores.mlflow.private_copy.MAX_BYTES", 1000)
     path = make_database(tmp_path / "place", "alone")

@@ -65,7 +65,7 @@ def claiming(store, run_id, names):
 
 @pytest.mark.parametrize("place", ["health/report.html", "health/other", "images"])
 @pytest.mark.parametrize("claimed", [True, False])
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 def test_a_link_among_the_artifacts(store, target, claimed, place):
     run_id = store.run(metrics={"loss": descent(200)})
     link = folder_of(store, run_id) / place

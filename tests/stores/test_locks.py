@@ -89,6 +89,7 @@ def test_a_link_and_a_file_are_no_folders_of_ours(tmp_path):
     assert try_lock(tmp_path / "link") is None
 
 
+@pytest.mark.slow
 def test_there_is_one_means_of_locking():
     calls = ("flock", "lockf", "O_EXCL", "filelock", "msvcrt")
     found = set()

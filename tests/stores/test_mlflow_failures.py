@@ -143,6 +143,7 @@ def test_one_slow_answer_does_not_cost_the_other_runs(quick):
     assert len([path for path in asked if "run_uuid" in path]) == 3, "MLflow's own requests"
 
 
+@pytest.mark.slow
 def test_a_request_that_was_given_up_does_not_keep_the_process_alive():
     with serving(drips_its_body) as (uri, _):
         script = (
@@ -216,6 +217,7 @@ def test_401_and_403_differ():
 # What is no server
 
 
+@pytest.mark.slow
 def test_a_workspace_of_databricks_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(deadline, "REQUEST_SECONDS", 10)
@@ -333,6 +335,7 @@ def test_a_verdict_that_could_not_be_written_is_told_before_the_error(local, mon
 # Deleted runs, and names that are nearly right
 
 
+@pytest.mark.slow
 def test_a_deleted_run_says_so_and_how_it_is_restored(local):
     run_id = local.run(metrics={"loss": long_descent()})
     local.client.delete_run(run_id)

@@ -21,12 +21,12 @@ import pytest
 from click.testing import CliRunner
 
 import tracker_health as th
-from tracker_health import roles
 from tracker_health.cli import cli
 from tracker_health.errors import ReadError, RunNotFound, StoreRefused, StoreUnavailable, WriteError
 from tracker_health.evidence import Part, Request, StepUnit
 from tracker_health.judge.annotations import PENDING, Annotations
 from tracker_health.roles import RolePlan
+from tracker_health.roles import decided as decisions
 from tracker_health.stores.base import Recorded, WrittenInPart
 from tracker_health.stores.files.naming import is_plain
 from tracker_health.stores.mlflow import connection as mlflow_connection
@@ -1157,13 +1157,13 @@ def test_which_stores_are_everybodys(uri, shared):
 def test_what_a_metric_is_is_decided_once(local, monkeypatch):
     history = [(step, 0.5 + 2.0 * 0.97**step + 0.02 * math.sin(7.0 * step)) for step in range(150)]
     run_id = local.run(metrics={"once/loss": history, "once/val_loss": history}, params={"learning_rate": 0.001})
-    decided, understand = [], roles.Run
+    decided, understand = [], decisions.Run
 
     def counting(names, *more):
         decided.append(tuple(names))
         return understand(names, *more)
 
-    monkeypatch.setattr(roles, "Run", counting)
+    monkeypatch.setattr(decisions, "Run", counting)
     config = th.Config()  # nobody has asked under it yet
     for judge in (th.check, th.annotate):
         judged = judge(run_id, config=config, tracking_uri=local.uri)

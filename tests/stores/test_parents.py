@@ -85,6 +85,7 @@ def test_a_parent_says_how_the_runs_below_it_fared(search, valid_report):
 
 @pytest.mark.parametrize("gate", ["skip", "warn", "fail"])
 @pytest.mark.thinned(3)
+@pytest.mark.slow
 def test_a_parent_trips_no_gate(search, gate):
     """Nor where it failed itself: that is its trial's, or no training's."""
     search.annotate(search.trial("bad", BAD))
@@ -94,6 +95,7 @@ def test_a_parent_trips_no_gate(search, gate):
     assert search.command("check", alone, "--fail-on", gate).exit_code == (1 if gate == "skip" else 0)
 
 
+@pytest.mark.slow
 def test_a_parent_that_trained_something_is_judged_by_that(search):
     parent = search.run("trained as well", BAD)
     search.run("below it", GOOD, below=parent)

@@ -83,6 +83,7 @@ def crashed(folder, end, *arguments, begin=TRAINING):
     [(OUT_OF_MEMORY, "out of memory", "fail"), (TRACEBACK, "an exception", "fail")],
     ids=["memory", "traceback"],
 )
+@pytest.mark.slow
 def test_a_process_that_raised(tmp_path, end, cause, verdict):
     code, result, report = crashed(tmp_path, end)
     assert code == 1
@@ -189,6 +190,7 @@ def test_mlflow_has_the_metrics_and_the_log_is_an_artifact(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("off", [0.0, 0.5])
 @pytest.mark.thinned(2)
+@pytest.mark.slow
 def test_a_console_log_beside_a_trackers_history(tmp_path, monkeypatch, off):
     """The tracker's is judged; where the log says something else, the report's notes do so."""
     mlflow = pytest.importorskip("mlflow")

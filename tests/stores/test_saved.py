@@ -379,6 +379,7 @@ def test_the_verdict_stays_where_looking_breaks(tmp_path, monkeypatch):
 # Hostile
 
 
+@pytest.mark.slow
 def test_thousands_of_checkpoints_are_listed_and_three_read(tmp_path, monkeypatch):
     run = write_losses(tmp_path / "outputs", steps=6000, wrong_from=5491, every=10)
     torch.save(net().state_dict(), run / "model_1.pt")

@@ -371,6 +371,7 @@ def test_a_summary_by_nothing_known(project):
     assert "try: did you mean 'user'" in result.stderr or "user" in result.stderr
 
 
+@pytest.mark.slow
 def test_without_names_all_experiments_are_swept(tmp_path):
     import mlflow
 

@@ -82,7 +82,7 @@ CONTENTS = {
 
 
 @pytest.mark.parametrize("name", [*CONTENTS, "a record without end", "zeros", "noise"])
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(10)
 def test_a_hostile_log_is_bounded(name, tmp_path, judge):  # noqa: F811
     run = tmp_path / "offline-run-1-x"
     run.mkdir()

@@ -85,6 +85,7 @@ def theirs_of(run):
     ("name", "verdict"), [("healthy", "pass"), ("odd", "fail"), ("empty", "skip"), ("killed", "fail")]
 )
 @pytest.mark.thinned(4)
+@pytest.mark.slow
 def test_the_verdict_is_seen_by_wandbs_own_reader(runs, name, verdict):
     run = runs[name]
     before, records = state_of(run), theirs_of(run)
@@ -351,6 +352,7 @@ def test_a_log_cut_off_in_a_record_is_annotated_and_given_back(runs, cut):
 
 @pytest.mark.parametrize("place", [40_000, 70_000])
 @pytest.mark.thinned(2)
+@pytest.mark.slow
 def test_a_damaged_block_is_told_and_stays_as_it_is(runs, place):
     log = wandb_runs.log_in(runs["killed"])
     content = bytearray(log.read_bytes())
@@ -380,6 +382,7 @@ run.finish()
 """
 
 
+@pytest.mark.slow
 def test_a_live_run_gets_files_only_until_it_ends(tmp_path):
     command, environment = [sys.executable, "-c", LIVE], wandb_runs.environment()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -555,6 +558,7 @@ print(outcome.status, outcome.error)
 """
 
 
+@pytest.mark.slow
 def test_where_there_is_no_room_for_the_new_log_the_old_one_stays(small):
     """A limit on the size of files, in the place of a full disk: the copy of the log ends in its middle."""
     run = small(config={f"key{number}": "x" * 1000 for number in range(3000)})

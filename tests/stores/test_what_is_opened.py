@@ -194,6 +194,7 @@ def openings(tree):
             yield ast.unparse(node)
 
 
+@pytest.mark.slow
 def test_nothing_else_opens_the_files_of_a_run():
     found = set()
     for folder_name in ("readers", "stores"):
