@@ -12,6 +12,8 @@ from mlflow import MlflowClient
 
 from .stores.conftest import _stop, _wait_until_up, free_port
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
@@ -24,7 +26,6 @@ def demo(tmp_path_factory):
     return done, folder
 
 
-@pytest.mark.slow
 def test_the_demo_shows_three_verdicts_and_how_to_find_them(demo):
     done, _ = demo
     assert done.returncode == 0, done.stderr
@@ -42,7 +43,6 @@ def test_the_demo_shows_three_verdicts_and_how_to_find_them(demo):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_the_command_that_it_ends_with_works_as_printed(demo, tmp_path):
     done, folder = demo
     line = next(line for line in done.stdout.splitlines() if "mlflow ui" in line)
