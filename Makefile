@@ -52,7 +52,7 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/python scripts/generate_docs.py --check
 	$(BIN)/python -m pytest -q -m prose tests/prose
 
-# Before each commit: about a minute on two cores.
+# Before each commit: some two minutes on two cores.
 check: lint
 	$(BIN)/python -m pytest -n 2 -q -m "not slow and not hypothesis and not trains" $(QUICK_TESTS) $(ARGS)
 
@@ -169,7 +169,7 @@ $(LOWEST)/.installed: pyproject.toml setup.py constraints-lowest.txt scripts/low
 	    $$($(LOWEST)/bin/python scripts/lowest_versions.py charts mlflow torch wandb) --editable .
 	$(PYTHON) -m venv $(LOWEST)/wandb-server
 	$(LOWEST)/wandb-server/bin/python -m pip install --quiet $(LOWEST_NEEDS) \
-	    $$($(LOWEST)/bin/python scripts/lowest_versions.py wandb-server | tr ' ' '\n' | grep '^wandb==') --editable '.[charts]'
+	    $$($(LOWEST)/bin/python scripts/lowest_versions.py --extras-only wandb-server) --editable '.[charts]'
 	touch $@
 
 clean:

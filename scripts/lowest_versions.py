@@ -1,6 +1,7 @@
 """Print what pip is to install for the lowest versions that pyproject.toml declares, each exactly.
 
-``python scripts/lowest_versions.py charts mlflow``: those of the package itself and of these extras.
+``python scripts/lowest_versions.py charts mlflow``: those of the package itself and of these extras; with
+``--extras-only`` of the extras alone.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ def lowest(project: dict[str, Any], extras: list[str]) -> Iterator[str]:
     Raises:
         ValueError: a requirement has no lowest version.
     """
-    declared = [*project["dependencies"]]
-    for extra in extras:
+    only = "--extras-only" in extras
+    declared = [] if only else [*project["dependencies"]]
+    for extra in (one for one in extras if one != "--extras-only"):
         declared += project["optional-dependencies"][extra]
     for requirement in declared:
         match = _LOWEST.match(requirement)

@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 
 import tracker_health  # noqa: E402
 from tracker_health import watch  # noqa: E402
+from tracker_health.monitor import trackers  # noqa: E402
 from tracker_health.monitor.trackers import ActiveWandbRun, mlflow_name  # noqa: E402
 from tracker_health.stores.wandb.transaction_log import read_log  # noqa: E402
 
@@ -124,6 +125,12 @@ def test_names_in_mlflow_are_accepted_and_stay_distinct():
         assert after.rpartition("/")[2] == before.rpartition("/")[2]
     assert mlflow_name("gap/params/layers.3.a,b/max") == "gap/params/layers.3.a_x2c_b/max"
     assert mlflow_name("my,own") == "my_x2c_own"
+
+
+@pytest.mark.parametrize(("takes", "name"), [(True, "gap/params/net:0/max"), (False, "gap/params/net_x3a_0/max")])
+def test_a_colon_stays_where_mlflow_takes_it(monkeypatch, takes, name):
+    monkeypatch.setattr(trackers, "takes_colons", lambda: takes)
+    assert mlflow_name("gap/params/net:0/max") == name
 
 
 def finished(run):

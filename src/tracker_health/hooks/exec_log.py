@@ -15,7 +15,7 @@ from tracker_health.words.ending import Ended, Ending
 VARIABLE = "TRACKER_HEALTH_LEDGER"
 
 _MAX_BYTES = 2**26
-"""What is read of a exec_log at most: of some thirty thousand runs."""
+"""What is read of such a log at most: of some thirty thousand runs."""
 
 
 @dataclass(frozen=True, kw_only=True)

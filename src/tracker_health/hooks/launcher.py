@@ -209,7 +209,7 @@ def _judge_all(path: Path, code: int, pid: int, wait: float) -> None:
 
 
 class _Waiting:
-    """For the verdicts on the runs of a command, which judges put down in its exec_log."""
+    """For the verdicts on the runs of a command, which judges put down in its exec log."""
 
     def __init__(self, exec_log: ExecLog) -> None:
         self._exec_log = exec_log

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tracker_health.monitor.background import Background
+from tracker_health.stores.mlflow.older_clients import takes_colons
 from tracker_health.text import printable
 from tracker_health.words.gap_names import (
     LIVE_TAG,
@@ -36,7 +37,8 @@ _ASKING_SECONDS = 20
 _MOST_CHARACTERS = 250  # of a metric's name in MLflow
 _CUT_CHARACTERS = 8  # of the digest in the place of what was cut out
 # An underscore that would read as one of our replacements is replaced as well: distinct names stay distinct.
-_REFUSED = re.compile(r"[^/\w.\- ]|_(?=x[0-9a-f]+_)")  # and the colon, which MLflow 2.14 and Windows refuse
+_REFUSED = re.compile(r"[^/\w.\- :]|_(?=x[0-9a-f]+_)")
+_REFUSED_WITH_COLONS = re.compile(r"[^/\w.\- ]|_(?=x[0-9a-f]+_)")
 
 
 class ActiveRun(Protocol):
@@ -193,7 +195,7 @@ def mlflow_name(name: str) -> str:
     that differ in their number alone still do, which is how the rules know them to be of one stack.
     """
     kind, inner, statistic = parsed(name) or ("", name, "")
-    inner = _REFUSED.sub(_code, inner)
+    inner = (_REFUSED if takes_colons() else _REFUSED_WITH_COLONS).sub(_code, inner)
     if posixpath.normpath(f"gap/{inner}/max") != f"gap/{inner}/max":
         inner = inner.replace("/", _code_of("/"))
     if not kind:

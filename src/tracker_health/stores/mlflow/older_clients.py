@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import os
+from functools import cache
 from typing import Any
+
+
+@cache
+def takes_colons() -> bool:
+    """Whether the installed MLflow takes a colon in a metric's name: since 2.16, and not on Windows."""
+    from mlflow import __version__
+
+    release = tuple(int(part) for part in __version__.split(".")[:2])
+    return release >= (2, 16) and os.name != "nt"
 
 
 def artifact_repository(location: str, tracking_uri: str) -> Any:
