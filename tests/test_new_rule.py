@@ -14,7 +14,7 @@ from tracker_health.words.retired import RETIRED
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = [wing.__name__.rpartition(".")[2] for wing in WINGS]
-COPIED = ("src", "scripts", "docs", "tests/conftest.py", "tests/rules", "tests/test_package.py", "pyproject.toml",
+COPIED = ("src", "scripts", "docs", "tests/conftest.py", "tests/laws.py", "tests/rules", "tests/prose", "pyproject.toml",
           "CHANGELOG.md", "mkdocs.yml")  # fmt: skip
 
 
@@ -66,10 +66,9 @@ def test_a_new_rule_is_green_at_once(copy, written):
     run(copy, "-m", "ruff", "format", "--check", *sources)
     run(copy, "-m", "mypy", *(one for one in sources if one not in tests))
     run(copy, "scripts/generate_docs.py", "--check")
-    its_own = " or ".join(["brand_new", "unique", *(lines[3].split()[0] for lines in written.values())])
-    of_all = ["tests/rules/test_budget.py", "tests/test_package.py"]
-    told = run(copy, "-m", "pytest", "-q", "-k", its_own, *tests, *of_all)
-    assert int(re.search(r"(\d+) passed", told).group(1)) > 10 * len(PACKAGES)
+    told = run(copy, "-m", "pytest", "-q", *tests)
+    assert int(re.search(r"(\d+) passed", told).group(1)) >= 5 * len(PACKAGES)
+    run(copy, "-m", "pytest", "-q", "-m", "prose", "tests/prose/test_budget.py", "tests/prose/test_docstrings.py")
 
 
 @pytest.mark.slow
