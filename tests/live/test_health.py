@@ -140,11 +140,12 @@ def test_metrics_that_are_often_nan_cost_few_looks(monkeypatch):
 
 def test_many_new_names_late_are_taken_at_once():
     health = LiveHealth(plan=3000)
+    begin = time.process_time()
     for step in range(1100):
         health.step(step=step, loss=1.0)
-    begin = time.process_time()
+    steps = time.process_time() - begin
     health.log({f"layer{index}/norm": 1.0 for index in range(1900)}, 1100)
-    assert time.process_time() - begin < 5.0
+    assert time.process_time() - begin < 8 * steps
 
 
 def test_one_bad_call_ends_no_judging():
