@@ -30,18 +30,21 @@ settings.register_profile("fuzz", _ANY_SPEED, print_blob=True)
 settings.load_profile("repeatable")
 
 
-SERVERS = {"server_uri", "direct_server", "auth_server_uri"}
-"""Fixtures that start a server of MLflow."""
+SERVERS = {"server_uri", "direct_server", "auth_server_uri", "remote", "server"}
+"""Fixtures that start a server of MLflow, and the parameters of fixtures that ask for one."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what takes long: tests with a real server, and the cells of a matrix that walk the same path as others."""
+    """Mark what takes long: tests with a real server, those that disturb a
+    database at each of its writes, and the cells of a matrix that walk the same path as others."""
     cells: Counter[object] = Counter()
     for item in items:
         params = getattr(item, "callspec", None)
         values = {one for one in params.params.values() if isinstance(one, str)} if params else set()
         if not SERVERS.isdisjoint({*item.fixturenames, *values}):
+            item.add_marker("slow")
+        if item.get_closest_marker("every_write") and item.get_closest_marker("costly_writes"):
             item.add_marker("slow")
         for node, thinned in item.iter_markers_with_node("thinned"):
             matrix = item.function if node is item else node  # of a class: all its tests, in the order they are written

@@ -55,6 +55,7 @@ def job(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_runs_become_annotations_and_a_summary(job, write_log, healthy_losses):
     write_log(healthy_losses, folder="a run; touch pwned")
     write_log([*healthy_losses[:100], *[float("nan")] * 100], folder="sick")

@@ -407,6 +407,7 @@ def shell(script, *arguments, **environment):
     )
 
 
+@pytest.mark.slow
 def test_a_real_process_prints_plain_text_into_a_pipe(sick):
     done = process("check", sick)
     assert done.returncode == 1
@@ -414,6 +415,7 @@ def test_a_real_process_prints_plain_text_into_a_pipe(sick):
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error(sick):
     done = shell("tool check -v $1 $1 $1 | head -n 1", sick)
     assert done.stderr == b""
@@ -455,6 +457,7 @@ def test_a_full_disk_is_one_line(healthy, command):
     assert b"No space left on device" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirections", "code"),
     [
@@ -475,6 +478,7 @@ def test_streams_that_are_closed_or_full_change_nothing_else(sick, tmp_path, red
     assert b"Exception" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_closed_output_is_not_given_to_the_next_file(healthy):
     """A file that got the number of standard output would hold whatever a library prints there."""
     script = "import os, sys; from tracker_health.cli import main\ntry: main()\nfinally: print(os.open('/', 0), file=sys.stderr)"
@@ -488,12 +492,14 @@ def test_a_closed_output_is_not_given_to_the_next_file(healthy):
     assert int(done.stderr) > 2
 
 
+@pytest.mark.slow
 def test_a_list_from_a_closed_standard_input_is_wrong_usage(healthy):
     done = shell("tool check - <&-")
     assert done.returncode == 2
     assert b"standard input, which is closed" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_list_may_hold_names_that_are_no_text(healthy):
     name = os.fsencode(healthy.parent) + b"/gr\xf6sse"
     healthy.rename(os.fsdecode(name))
@@ -562,6 +568,7 @@ def test_ctrl_c_before_the_first_run(tmp_path, healthy):
     assert (code, said) == (130, ["importing\n", "tracker-health: interrupted\n"])
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_loop(healthy):
     code, said = interrupted(["check", *[healthy] * 5000], "PASS")
     assert code == 130
@@ -759,6 +766,7 @@ def test_clear_takes_the_annotation_off_again(run, healthy, tmp_path):
 # Downloads
 
 
+@pytest.mark.slow
 def test_a_download_is_shown_on_one_line_that_goes_away(capsys):
     with terminal._download_shown("last\x1b[2J.ckpt", 10**9, lambda: 3 * 10**8):
         time.sleep(1.2)
@@ -797,6 +805,7 @@ for trial in range(10_000):
 """
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_wait_at_whatever_moment_it_comes():
     """Also while the wait is just about to begin, or to end."""
     done = subprocess.run([sys.executable, "-c", WAITED], capture_output=True, text=True, timeout=120, check=False)

@@ -112,6 +112,7 @@ def test_the_words_for_fail_on_are_the_same():
     assert options._FAIL_ON == FAIL_ON
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_deleted_has_no_configuration(healthy, tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -125,6 +126,7 @@ def test_a_folder_that_was_deleted_has_no_configuration(healthy, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("configured", [False, True])
 def test_what_a_configuration_costs(healthy, configured):
     folder = healthy.parent

@@ -44,6 +44,7 @@ def out(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_run_leaves_what_a_user_would_have_and_no_label(benchmark, out):
     job, truth, folder = trained(benchmark, "mlp-wine", "nan-midway", out)
     left = {path.name for path in folder.rglob("*") if path.is_file()}
@@ -60,6 +61,7 @@ def test_a_run_leaves_what_a_user_would_have_and_no_label(benchmark, out):
     assert answer.symptoms[0] in truth["symptoms"]
 
 
+@pytest.mark.slow
 def test_the_same_job_gives_the_same_run(benchmark, out):
     _, once, folder = trained(benchmark, "mlp-wine", "none", out)
     log = (folder / "metrics.jsonl").read_bytes()

@@ -78,6 +78,7 @@ def test_what_hangs_is_stopped(monkeypatch):
         signal.signal(signal.SIGVTALRM, before)
 
 
+@pytest.mark.slow
 def test_the_same_seed_spoils_the_same_way():
     target = TARGETS[0]
     contents = [b'{"step": 1, "loss": 2.0}\n' * 20, b"x" * 99]

@@ -42,6 +42,7 @@ def share(runs, *, flagged):
     return sum(one.flagged is flagged for one in runs) / len(runs)
 
 
+@pytest.mark.slow
 def test_nothing_breaks(judged):
     assert len(judged) == 203
     assert sum(bool(one.report.errors) for one in judged) == 0

@@ -78,6 +78,7 @@ def run(script, *options):
 
 
 @pytest.mark.parametrize("name", list(ENDS))
+@pytest.mark.thinned(2)
 def test_what_is_seen_and_that_the_end_is_the_same(name):
     script, code, seen = ENDS[name]
     watched, unwatched = run(BEGIN + script), run(BEGIN.replace("ends.watch()", "") + script)

@@ -119,12 +119,14 @@ def test_a_finding_is_said_once_with_its_step_and_the_end_at_last(mlflow, uri):
     assert not run.ours
 
 
+@pytest.mark.slow
 def test_a_healthy_run_is_left_alone(mlflow, uri):
     lines = follow(Tracked(mlflow, uri, falling()), stop_on="warn")
     assert [one.split()[0] for one in lines] == ["following", "it"]
     assert "nothing was found while it went on" in lines[-1]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_over_is_said_to_be(mlflow, uri):
     run = Tracked(mlflow, uri, [])
     run.client.log_metric(run.name, "loss", 1.0)
@@ -132,6 +134,7 @@ def test_a_run_that_was_over_is_said_to_be(mlflow, uri):
     assert "it was over before anybody followed it" in follow(run)[-1]
 
 
+@pytest.mark.slow
 def test_a_folder_is_followed_until_nobody_wants_to(tmp_path):
     lines = follow(Folder(tmp_path / "run", diverging()))
     assert "LOS004" in lines[-1]
@@ -175,6 +178,7 @@ def reads_of(monkeypatch, kind):
     return at
 
 
+@pytest.mark.slow
 def test_histories_are_fetched_where_they_grew_by_a_twentieth(mlflow, uri, monkeypatch):
     read = reads_of(monkeypatch, MlflowRun)
     follow(Tracked(mlflow, uri, falling(200)), every=86_400.0)
@@ -197,6 +201,7 @@ def test_what_did_not_change_is_not_fetched_again(tmp_path, monkeypatch):
 # Trouble
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [StoreUnavailable("it does not answer"), StoreRefused("no permission")], ids=str)
 def test_a_server_in_trouble_is_said_once_and_tried_again(tmp_path, monkeypatch, error):
     run, opened, asked = Folder(tmp_path / "run", diverging()), open_run, []
@@ -236,6 +241,7 @@ def test_arguments_that_make_no_sense():
 # Asking
 
 
+@pytest.mark.slow
 def test_a_run_is_asked_to_stop_and_ended_as_it_says(mlflow, uri):
     run = Tracked(mlflow, uri, diverging())
     asked = []
@@ -257,6 +263,7 @@ def test_a_run_is_asked_to_stop_and_ended_as_it_says(mlflow, uri):
     assert run.tags["health.ended"] == "pruned"
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_asked_once_and_again_where_that_was_lost(mlflow, uri, monkeypatch):
     run, asks, ask = Tracked(mlflow, uri, diverging()), [], MlflowRun.ask_to_stop
     monkeypatch.setattr(MlflowRun, "ask_to_stop", lambda self, text: asks.append(text) or ask(self, text))
@@ -273,6 +280,7 @@ def test_a_run_that_goes_on_is_asked_once_and_again_where_that_was_lost(mlflow, 
     assert "health.stop" not in run.tags
 
 
+@pytest.mark.slow
 def test_a_request_that_is_refused_is_tried_again(mlflow, uri, monkeypatch):
     run, asks, ask = Tracked(mlflow, uri, diverging()), [], MlflowRun.ask_to_stop
 
@@ -289,6 +297,7 @@ def test_a_request_that_is_refused_is_tried_again(mlflow, uri, monkeypatch):
     assert sum("asked it to stop" in one for one in lines) == 1
 
 
+@pytest.mark.slow
 def test_in_a_dry_run_nobody_is_asked(mlflow, uri):
     run = Tracked(mlflow, uri, diverging())
     lines = follow(run, stop_on="fail", dry_run=True)
@@ -321,6 +330,7 @@ def delivered(config, uri):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", [False, True], ids=["again while it goes on", "when it is over"])
 @pytest.mark.thinned(2)
 def test_a_confirmed_fail_is_sent_once_and_its_final_verdict_not_again(mlflow, uri, receiver, ended):
@@ -343,6 +353,7 @@ def test_a_confirmed_fail_is_sent_once_and_its_final_verdict_not_again(mlflow, u
         assert len(receiver.accepted) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "quiet",
     [{"mode": "shadow"}, {"notify": {"mute": ("experiment:live",)}}, {"notify": {"webhook": ""}}],
@@ -363,6 +374,7 @@ def test_a_dry_run_sends_nothing(mlflow, uri, receiver):
     assert (receiver.asked, run.ours) == (0, set())
 
 
+@pytest.mark.slow
 def test_a_receiver_in_trouble_holds_nothing_up(tmp_path):
     receiver = Receiver(500)
     run = Folder(tmp_path / "run", diverging())
@@ -389,6 +401,7 @@ def frozen(tmp_path):
     return from_json(json.loads(json.dumps(to_json(made))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["folder", "mlflow"])
 def test_a_loss_above_the_band_is_said_while_it_goes_on_and_sent_once(
     mlflow,
@@ -414,6 +427,7 @@ def test_a_loss_above_the_band_is_said_while_it_goes_on_and_sent_once(
     assert len(receiver.accepted) == 1
 
 
+@pytest.mark.slow
 def test_of_two_messages_at_once_both_are_sent(tmp_path, receiver, frozen):
     """A loss far above the band that also rises."""
     values = falling(80, level=1.4, seed=9) + [float(one) for one in np.linspace(4.0, 9.0, 40)]

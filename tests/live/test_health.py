@@ -118,6 +118,7 @@ def test_a_loss_that_is_nan_from_its_first_point_stops():
     assert health.stopped_by.step < 25
 
 
+@pytest.mark.slow
 def test_what_only_begins_badly_stops_nothing():
     health = LiveHealth(plan=400, rest=0.0)
     for step, value in enumerate(falling(400)):
@@ -162,6 +163,7 @@ def test_one_bad_call_ends_no_judging():
     assert "on_finding" in str(caught[0].message)
 
 
+@pytest.mark.slow
 def test_a_copy_of_what_holds_it_has_the_same_and_a_pickle_a_new_one():
     health = run_through(RUNS["diverges"])
     assert copy.deepcopy({"model": health})["model"] is health
@@ -172,6 +174,7 @@ def test_a_copy_of_what_holds_it_has_the_same_and_a_pickle_a_new_one():
     assert again.stopped_by.step == health.stopped_by.step
 
 
+@pytest.mark.slow
 def test_what_learns_nothing_is_stopped_after_a_third_of_the_plan_and_never_without_one():
     values = 2.3 + 0.01 * np.random.default_rng(1).normal(size=300)
     health = run_through(values)
@@ -183,6 +186,7 @@ def test_what_learns_nothing_is_stopped_after_a_third_of_the_plan_and_never_with
     assert not free.findings
 
 
+@pytest.mark.slow
 def test_what_learns_late_is_left_alone_until_a_third_of_the_plan():
     late = np.concatenate([2.3 + 0.01 * np.random.default_rng(2).normal(size=80), falling(220)])
     assert not run_through(late).findings
@@ -198,6 +202,7 @@ def test_warm_restarts_and_a_higher_level_after_a_resume_stop_nothing():
     assert not health.should_stop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begins", [0, 30, 31, 150])
 def test_a_run_that_goes_on_from_a_checkpoint_has_learnt_before_its_history_begins(begins):
     level = 0.4 + 0.01 * np.random.default_rng(4).normal(size=300)
@@ -224,6 +229,7 @@ def test_a_dry_run_only_says_so():
     assert said[0].stops
 
 
+@pytest.mark.slow
 def test_stop_on_none_and_warn():
     assert run_through(RUNS["diverges"], stop_on=None).stopped_by is None
     values = RUNS["spikes"]
@@ -315,6 +321,7 @@ def test_a_slow_run_is_looked_at_by_the_clock(monkeypatch):
     assert health.report.series[0].points == 201 > points[1]
 
 
+@pytest.mark.slow
 def test_a_training_of_a_blink_is_judged_at_every_growth_too():
     health = LiveHealth(plan=120)
     for step, value in enumerate(RUNS["diverges"]):
@@ -345,6 +352,7 @@ def test_a_fast_training_waits_for_few_looks(monkeypatch):
     assert 1.0 < len(looks) * 0.1 <= FREE_SECONDS + now / 20 + 0.1
 
 
+@pytest.mark.slow
 def test_memory_is_for_what_is_judged():
     health = LiveHealth(seconds=math.inf)
     noise = {f"weights/{index}/hist": 1.0 for index in range(50)}
@@ -382,6 +390,7 @@ def result(code, verdict, votes=True, onset=None, measured=()):
 LOST = Onset(step=3, what="it became NaN")
 
 
+@pytest.mark.slow
 @given(
     grows=st.lists(st.floats(1.0, 1.3), min_size=1, max_size=40),
     stands=st.lists(st.booleans(), min_size=40, max_size=40),
@@ -419,6 +428,7 @@ def test_the_plan_decides_when_nothing_learnt_may_be_said(share, counts):
     assert not When().counts(result("LOS003", Verdict.WARN), 7, None, growth=2.0)
 
 
+@pytest.mark.slow
 @given(
     verdict=st.sampled_from([Verdict.WARN, Verdict.FAIL]),
     points=st.integers(4, 10_000),

@@ -80,6 +80,7 @@ def test_a_study_goes_on_after_trials_that_ended_in_nan():
     assert all(trial.state is PRUNED for trial in study.trials if trial.params["kind"] != "falls")
 
 
+@pytest.mark.slow
 def test_why_a_trial_ended_is_said_on_its_own_run_and_not_on_that_of_the_study(mlflow, uri):
     pruner = HealthPruner(plan=N, rest=0)
 
@@ -101,6 +102,7 @@ def test_why_a_trial_ended_is_said_on_its_own_run_and_not_on_that_of_the_study(m
     assert json.loads(nested.data.tags["health.stopped"])["step"] == trials["diverges"].last_step
 
 
+@pytest.mark.slow
 def test_a_dry_run_only_writes_what_it_would_do():
     trials = run_each(study_of(HealthPruner(plan=N, rest=0, dry_run=True)))
     assert all(trial.state is COMPLETE for trial in trials.values())
@@ -120,6 +122,7 @@ REWARDS = {
 }
 
 
+@pytest.mark.slow
 def test_a_study_that_maximises():
     """An accuracy at chance is known by the number of classes; what is no accuracy is not judged as one."""
     trials = run_each(study_of(HealthPruner(plan=N, rest=0, params={"num_classes": 10}), direction="maximize"), REWARDS)
@@ -163,6 +166,7 @@ def fed(pruner, name="loss", every=10):
     return train
 
 
+@pytest.mark.slow
 def test_what_the_objective_feeds_counts():
     pruner = HealthPruner(plan=N, rest=0)
     trials = run_each(study_of(pruner), train=fed(pruner))
@@ -171,6 +175,7 @@ def test_what_the_objective_feeds_counts():
     assert trials["diverges"].user_attrs[STEP] > 60  # the objective's own steps, not its epochs
 
 
+@pytest.mark.slow
 def test_what_is_reported_beside_a_training_loss_is_a_validation_loss():
     pruner = HealthPruner(plan=N, rest=0)
     names = {}
@@ -192,6 +197,7 @@ def test_what_is_reported_beside_a_training_loss_is_a_validation_loss():
     assert names == {0: {"grad_norm", "loss"}, 1: {"train/loss", "val_loss"}, 2: {"loss"}}
 
 
+@pytest.mark.slow
 def test_a_study_of_two_objectives_asks_the_health_of_a_trial():
     pruner = HealthPruner(plan=N, rest=0)
 
@@ -209,6 +215,7 @@ def test_a_study_of_two_objectives_asks_the_health_of_a_trial():
     assert trials["breaks"].user_attrs[CAUSE] == "non-finite-loss"
 
 
+@pytest.mark.slow
 def test_reports_out_of_order():
     """Each two are swapped; Optuna keeps them as they came."""
     swapped = [step ^ 1 for step in range(N)]
@@ -220,6 +227,7 @@ def test_reports_out_of_order():
     assert backwards["falls"].last_step == N - 1
 
 
+@pytest.mark.slow
 def test_a_trial_that_goes_on_where_another_broke_off():
     """With the values of a trial that failed, as RetryFailedTrialCallback hands them on."""
     distributions = {"kind": optuna.distributions.CategoricalDistribution(list(LOSSES))}
@@ -307,6 +315,7 @@ def test_processes_share_a_database(tmp_path):
     assert sum(trial.state is PRUNED for trial in trials) == 6
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_of_trials_that_ended():
     pruner = HealthPruner(plan=N, rest=0)
     study = study_of(pruner)
@@ -352,6 +361,7 @@ def test_whatever_breaks_the_study_goes_on(monkeypatch):
     assert "goes on without being judged" in str(caught[0].message)
 
 
+@pytest.mark.slow
 def test_a_storage_that_takes_no_attributes_changes_no_decision(monkeypatch):
     monkeypatch.setattr(optuna.storages.InMemoryStorage, "set_trial_user_attr", lambda *_: 1 / 0)
     with pytest.warns(RuntimeWarning, match="not written onto it"):

@@ -57,6 +57,7 @@ def log_to(mlflow):
     return lambda step, value: mlflow.log_metric("loss", value, step=step)
 
 
+@pytest.mark.slow
 def test_a_stop_stands_on_the_run_which_is_no_failure_of_its_process(mlflow, uri):
     with mlflow.start_run() as run:
         mlflow.log_param("max_steps", 120)
@@ -83,6 +84,7 @@ def test_a_stop_stands_on_the_run_which_is_no_failure_of_its_process(mlflow, uri
     assert stop_of(tags_of(mlflow, run)["health.stopped"]) == stop
 
 
+@pytest.mark.slow
 def test_a_stop_that_the_training_did_not_obey_says_nothing(mlflow, uri):
     with mlflow.start_run() as run:
         health = LiveHealth(rest=0, plan=120)
@@ -92,6 +94,7 @@ def test_a_stop_that_the_training_did_not_obey_says_nothing(mlflow, uri):
     assert check(run.info.run_id, tracking_uri=uri).ended == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ["FAILED", "KILLED"])
 def test_however_its_tracker_calls_what_came_of_a_stop(mlflow, uri, status):
     with mlflow.start_run() as run:
@@ -104,6 +107,7 @@ def test_however_its_tracker_calls_what_came_of_a_stop(mlflow, uri, status):
     assert not [one for one in report.findings if one.code.startswith("RUN")]
 
 
+@pytest.mark.slow
 def test_in_a_dry_run_nothing_is_written(mlflow, uri):
     with mlflow.start_run() as run:
         health = LiveHealth(rest=0, plan=120, dry_run=True, alert=False)
@@ -113,6 +117,7 @@ def test_in_a_dry_run_nothing_is_written(mlflow, uri):
     assert not [name for name in tags_of(mlflow, run) if name.startswith("health.")]
 
 
+@pytest.mark.slow
 def test_a_finding_marks_the_run_where_that_is_asked_for(mlflow, uri):
     with mlflow.start_run() as run:
         health = LiveHealth(rest=0, plan=120, stop_on=None, alert=True)
@@ -122,6 +127,7 @@ def test_a_finding_marks_the_run_where_that_is_asked_for(mlflow, uri):
     assert "health.stopped" not in tags_of(mlflow, run)
 
 
+@pytest.mark.slow
 def test_what_the_owner_has_under_that_name_stays(mlflow, uri):
     with mlflow.start_run(tags={"health.stopped": "mine"}) as run:
         health = LiveHealth(rest=0, plan=120)
@@ -147,6 +153,7 @@ def test_without_a_tracker_and_with_one_that_raises_the_training_stops_all_the_s
         assert train(lambda *_: None, diverging(), health) < 119
 
 
+@pytest.mark.slow
 def test_no_thread_stays_behind_a_stop(mlflow, uri):
     before = threading.active_count()
     with mlflow.start_run():
@@ -205,6 +212,7 @@ def test_a_training_that_wants_to_obeys_a_request(mlflow, uri, quick):
     assert check(run.info.run_id, tracking_uri=uri).ended == "pruned"
 
 
+@pytest.mark.slow
 def test_a_request_by_hand_is_obeyed_and_stays(mlflow, uri, quick):
     with mlflow.start_run() as run:
         health = LiveHealth(obey=True)
@@ -215,6 +223,7 @@ def test_a_request_by_hand_is_obeyed_and_stays(mlflow, uri, quick):
     assert tags_of(mlflow, run)["health.stop"] == "no\nmore\x1b[31m"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wants", [False, True], ids=["did not ask", "dry run"])
 def test_who_did_not_ask_goes_on(mlflow, uri, quick, wants):
     with mlflow.start_run() as run:
@@ -229,6 +238,7 @@ def test_who_did_not_ask_goes_on(mlflow, uri, quick, wants):
     assert "health.stopped" not in tags
 
 
+@pytest.mark.slow
 def test_a_request_from_before_the_training_asks_nobody(mlflow, uri, quick):
     with mlflow.start_run(tags={"health.stop": ASKED.as_request}):
         health = LiveHealth(obey=True)
@@ -240,6 +250,7 @@ def test_a_request_from_before_the_training_asks_nobody(mlflow, uri, quick):
         health.close()
 
 
+@pytest.mark.slow
 def test_nobody_looks_for_a_training_that_is_gone(mlflow, uri, quick):
     with mlflow.start_run():
         before = threading.active_count()

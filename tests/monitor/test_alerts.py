@@ -52,6 +52,7 @@ def trained(model, steps, until=None, **options):
     return monitor
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:tracker-health")
 def test_a_training_that_cannot_succeed_is_ended(tmp_path):
     torch.manual_seed(0)
@@ -60,6 +61,7 @@ def test_a_training_that_cannot_succeed_is_ended(tmp_path):
     assert monitor.stop_reason.startswith("GAP006 gap-zero-gradient: no gradient at any measured step in 2 of 4")
 
 
+@pytest.mark.slow
 def test_a_warning_in_one_line_is_all_that_is_said(tmp_path):
     torch.manual_seed(0)
     with pytest.warns(RuntimeWarning, match="FAIL while the run goes on: GAP006") as told:
@@ -151,6 +153,7 @@ def tag_of(client, run):
     return client.get_run(run.info.run_id).data.tags.get("health.live")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:tracker-health")
 def test_the_mark_on_an_mlflow_run_goes_when_the_verdict_stands(store):
     client, uri, experiment = store
@@ -166,6 +169,7 @@ def test_the_mark_on_an_mlflow_run_goes_when_the_verdict_stands(store):
     assert "health.verdict" in client.get_run(run.info.run_id).data.tags
 
 
+@pytest.mark.slow
 def test_clear_takes_the_mark_off_a_run_without_a_verdict(store):
     client, uri, experiment = store
     with mlflow.start_run(experiment_id=experiment) as run:
@@ -177,6 +181,7 @@ def test_clear_takes_the_mark_off_a_run_without_a_verdict(store):
     assert tag_of(client, run) == "births"
 
 
+@pytest.mark.slow
 def test_a_tag_of_the_users_own_is_left_alone(store):
     client, _, experiment = store
     with mlflow.start_run(experiment_id=experiment) as run:
@@ -205,6 +210,7 @@ class Hanging:
     log_artifact = get_run = log_batch
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_holds_nothing_up(tmp_path, monkeypatch):
     client = Hanging()
     run = ActiveMlflowRun(client, "0" * 32)
@@ -297,6 +303,7 @@ def test_wandb_alerts_people_where_the_setting_is_on(monkeypatch, tmp_path):
     assert text.endswith("https://wandb/x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     ["", "[notify]\nwandb_alert = false\n", ON + 'mute = ["project:pr*"]\n', ON + 'mute = ["tag:mine=*"]\n', 'mode = "shadow"\n' + ON],
@@ -307,6 +314,7 @@ def test_wandb_alerts_nobody_otherwise(monkeypatch, tmp_path, settings):
     assert alerted(monkeypatch, tmp_path, settings, WandbsRun())[1] == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:tracker-health")
 def test_an_alert_that_fails_costs_the_training_nothing(monkeypatch, tmp_path):
     run = WandbsRun(broken=True)

@@ -359,6 +359,7 @@ def test_numbers_are_fetched_once_a_measured_step(monkeypatch):
     assert len(calls) == 3
 
 
+@pytest.mark.slow
 def test_a_training_that_just_ends_loses_nothing(tmp_path):
     script = (
         "import torch\nfrom tracker_health import watch\nmodel = torch.nn.Linear(3, 2)\n"

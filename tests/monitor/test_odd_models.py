@@ -200,6 +200,7 @@ def test_copies_and_saved_models_take_no_hook_along():
     assert not hooks_of(copies[0])
 
 
+@pytest.mark.slow
 def test_a_saved_model_needs_nothing_of_ours(tmp_path):
     model = mlp()
     with watch(model, torch.optim.SGD(model.parameters(), lr=0.1), interval=1, detail=lambda *_: None):
@@ -234,6 +235,7 @@ def test_two_monitors_of_one_model_do_not_know_each_other():
     assert not optimizer._optimizer_step_post_hooks
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_two_monitors_of_a_compiled_model_leave_it_compiled():
     ran = []
@@ -360,6 +362,7 @@ def test_a_model_is_traced_without_the_measuring():
     assert not {"aten::amax", "aten::linalg_vector_norm"} & {node.kind() for node in traced.inlined_graph.nodes()}
 
 
+@pytest.mark.slow
 def test_two_thousand_layers(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(2000)))
@@ -404,6 +407,7 @@ def test_an_exception_in_the_models_own_code_stays_what_it_is(where):
     assert not hooks_of(model)
 
 
+@pytest.mark.slow
 def test_code_compiled_whole_around_a_watched_model(capsys):
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -623,6 +627,7 @@ def test_a_rate_of_zero_is_a_step_like_others():
     assert list(said) == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*Profiler record function")
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
 def test_a_compiled_step_of_the_optimizer_leaves_the_measuring_out(kind):

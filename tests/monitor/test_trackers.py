@@ -81,6 +81,7 @@ class Named(nn.Module):
         return self.head(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("detail", ["file", "metrics"])
 def test_a_name_that_mlflow_refuses_costs_no_metric(detail, store, recwarn):
     client, uri, experiment = store
@@ -144,6 +145,7 @@ def finished(run):
     return folder
 
 
+@pytest.mark.slow
 def test_an_offline_wandb_run(tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb")
     for name, value in (("WANDB_MODE", "offline"), ("WANDB_SILENT", "true"), ("WANDB_DIR", str(tmp_path))):
@@ -156,6 +158,7 @@ def test_an_offline_wandb_run(tmp_path, monkeypatch):
     assert "layers.0.weight" in found.details["silent"]
 
 
+@pytest.mark.slow
 def test_the_mark_on_an_offline_wandb_run_goes_with_the_verdict(tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb")
     for name, value in (("WANDB_MODE", "offline"), ("WANDB_SILENT", "true"), ("WANDB_DIR", str(tmp_path))):

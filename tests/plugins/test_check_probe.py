@@ -240,6 +240,7 @@ def test_what_is_no_rule_and_no_series(rule):
         check_probe(rule, series={"loss": [[1, 2, 3]]})
 
 
+@pytest.mark.slow
 def test_the_helper_needs_no_pytest():
     code = "import sys; import tracker_health.testing; print('pytest' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -72,6 +72,7 @@ def plugin(tmp_path):
     return install
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["check", "annotate"])
 def test_what_a_plugin_prints_never_stands_among_the_reports(tool, plugin, valid_report, command):
     done = tool(command, "--json", "run", plugins=[plugin()])
@@ -82,6 +83,7 @@ def test_what_a_plugin_prints_never_stands_among_the_reports(tool, plugin, valid
         assert f"printed {when}" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [["probes", "--json"], ["config", "--json", "--all", "--set", "roles.perplexity=ppl"]]
 )
@@ -116,6 +118,7 @@ def test_a_role_that_a_plugin_asks_for_can_be_set(tool, plugin, tmp_path):
 BROKEN = "raise ImportError('no such library')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -141,6 +144,7 @@ def test_what_is_configured_for_a_plugin_that_does_not_load_is_a_warning(tool, p
     assert (shown.returncode, said in shown.stderr) == (0, True)
 
 
+@pytest.mark.slow
 def test_such_a_role_and_an_override_of_it_change_no_verdict(tool, plugin, tmp_path):
     text = "[[overrides]]\nmatch = 'project:x'\nprobes.loud.level = 2\nroles.perplexity = ['ppl']\n"
     (tmp_path / "tracker-health.toml").write_text(text)
@@ -150,6 +154,7 @@ def test_such_a_role_and_an_override_of_it_change_no_verdict(tool, plugin, tmp_p
     assert done.stderr.count("does nothing") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [True, False])
 @pytest.mark.parametrize(
     "settings",
@@ -165,6 +170,7 @@ def test_what_no_broken_plugin_explains_is_refused(tool, plugin, settings, broke
     assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["probes.loud.level=2", "roles.perplexity=ppl"])
 @pytest.mark.thinned(2)
 def test_without_a_broken_plugin_an_unknown_name_is_refused(tool, setting):

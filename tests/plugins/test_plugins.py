@@ -58,6 +58,7 @@ def test_a_preview_rule_of_a_plugin_is_shown_without_a_vote(report, good):
     assert (code, document["verdict"]) == (1, "fail")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["TEA001", "tea001", "high-end"])
 @pytest.mark.thinned(3)
 def test_a_plugin_rule_is_selected_and_ignored(report, good, word):
@@ -69,6 +70,7 @@ def test_a_plugin_rule_is_selected_and_ignored(report, good, word):
     assert entry(document, "TEA002") is not None
 
 
+@pytest.mark.slow
 def test_a_threshold_of_a_plugin_rule_is_checked(tool, good):
     for setting, told in (("ceiling=0", "must be above 0"), ("celing=2", "did you mean ceiling?")):
         done = tool("check", "run", "--set", f"probes.high-end.{setting}", plugins=[good])
@@ -91,12 +93,14 @@ def test_a_plugin_rule_is_listed_and_explained(tool, good):
         assert "ceiling  1.0      loss above which a model is of no use (nats; handbook)" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_a_plugin_prints_while_it_is_imported_is_no_result(tool, good):
     done = tool("check", "--json", "run", plugins=[good])
     assert done.stdout.count("\n") == 1
     assert "a plugin that talks" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_plugin_rule_is_written_onto_the_run(tool, tmp_path, good):
     done = tool("annotate", "run", "--metrics", "--set", "probes.high-end.ceiling=0.01", plugins=[good])
     assert done.returncode == 0
@@ -105,6 +109,7 @@ def test_a_plugin_rule_is_written_onto_the_run(tool, tmp_path, good):
     assert "high_end/last" in annotation
 
 
+@pytest.mark.slow
 def test_a_plugin_in_a_zip_file_is_found(report, good, tmp_path):
     archive = tmp_path / "plugins.zip"
     with zipfile.ZipFile(archive, "w") as file:
@@ -159,6 +164,7 @@ def test_a_plugin_that_works_at_last_changes_the_digest(tool, installed, tmp_pat
 # Plugins that do not work
 
 
+@pytest.mark.slow
 def test_a_plugin_that_cannot_be_loaded_is_an_error_and_nothing_else(report, installed):
     alone = report()[1]
     code, document = report(plugins=[installed("broken_import")])
@@ -221,6 +227,7 @@ def test_what_is_no_sound_rule_is_named_and_the_sound_one_beside_it_runs(report,
     assert [one["code"] for one in document["results"]] == [*(one["code"] for one in alone["results"]), "SND001"]
 
 
+@pytest.mark.slow
 def test_two_plugins_with_the_same_rule(report, installed, tmp_path):
     """The first by the name of its distribution stays."""
     copy = tmp_path / "copy"
@@ -235,6 +242,7 @@ def test_two_plugins_with_the_same_rule(report, installed, tmp_path):
     assert entry(document, "TEA001")["votes"]
 
 
+@pytest.mark.slow
 def test_a_broken_plugin_never_hides_a_verdict(tool, installed, write_log):
     write_log([2.0] * 40 + [float("nan")] * 60, folder="sick")
     done = tool("check", "sick", plugins=[installed("broken_import")])
@@ -261,6 +269,7 @@ def test_ctrl_c_while_a_plugin_is_imported_ends_the_command(tool, installed):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_an_unreadable_list_of_entry_points_is_an_error(report, tmp_path):
     information = tmp_path / "odd" / "odd-1.0.dist-info"
     information.mkdir(parents=True)
@@ -280,6 +289,7 @@ print(tracker_health.check("run").verdict, sorted({"good_plugin", "importlib.met
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["0", "false", " OFF "])
 @pytest.mark.thinned(3)
 def test_nothing_of_a_plugin_is_imported_when_plugins_are_switched_off(tool, good, installed, word):
@@ -288,11 +298,13 @@ def test_nothing_of_a_plugin_is_imported_when_plugins_are_switched_off(tool, goo
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_plugin_is_imported_when_rules_are_asked_for_and_not_before(tool, good):
     done = tool(code="import sys, tracker_health.rules.registry\nprint('good_plugin' in sys.modules)", plugins=[good])
     assert done.stdout == "False\n"
     assert tool(code=SEEN, plugins=[good]).stdout == "pass ['good_plugin', 'importlib.metadata']\n"
 
 
+@pytest.mark.slow
 def test_without_plugins_nothing_is_imported_to_look_for_them(tool):
     assert tool(code=SEEN).stdout == "pass []\n"

@@ -187,6 +187,7 @@ def test_a_file_that_lies_is_refused_in_one_line(changed, how, told):
     assert told in refused(changed(**how))
 
 
+@pytest.mark.slow
 def test_shapes_of_too_many_parameters_are_refused(changed):
     folder = changed()
     shapes = {f"w{one}": torch.Size([2]) for one in range(40_001)}
@@ -194,6 +195,7 @@ def test_shapes_of_too_many_parameters_are_refused(changed):
     assert "shapes of more than" in refused(folder)
 
 
+@pytest.mark.slow
 def test_what_is_kept_for_a_parameter_is_bounded(changed):
     values = torch.tensor([1.0, 2.0])
     entry = {"exp_avg": values, "exp_avg_sq": values} | dict.fromkeys(range(100_000))

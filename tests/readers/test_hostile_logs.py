@@ -34,6 +34,7 @@ TEXTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(TEXTS))
 @pytest.mark.thinned(8)
 def test_hostile_text_takes_nothing_from_the_rows_around_it(name, tmp_path, measured):
@@ -42,6 +43,7 @@ def test_hostile_text_takes_nothing_from_the_rows_around_it(name, tmp_path, meas
     assert measured("log", path)["value"] >= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["console.log", "metrics.csv"])
 def test_a_sparse_gigabyte_in_one_line(name, tmp_path, measured):
     path = tmp_path / name
@@ -77,6 +79,7 @@ TABLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(TABLES))
 @pytest.mark.thinned(3)
 def test_hostile_tables(name, tmp_path, measured):

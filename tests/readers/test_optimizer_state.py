@@ -652,6 +652,7 @@ def test_bombs_cost_neither_time_nor_memory(name, tmp_path, save_archive, tensor
         assert BOMBS[name] in outcome["message"]
 
 
+@pytest.mark.slow
 def test_a_file_larger_than_the_memory_is_read_through_a_small_buffer(
     tmp_path, save_archive, optimizer_of, tensor, measured
 ):

@@ -313,6 +313,7 @@ def refused():
 
 
 @pytest.mark.parametrize("name", list(refused()))
+@pytest.mark.thinned(3)
 def test_malformed_and_oversized_pickles_are_refused(name, assert_one_line):
     with pytest.raises(ReadError) as error:
         load(refused()[name])
@@ -352,6 +353,7 @@ COSTLY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(COSTLY))
 @pytest.mark.thinned(4)
 def test_the_costliest_pickles_stay_within_time_and_memory(name, tmp_path, measured):

@@ -158,6 +158,7 @@ def test_headers_that_contradict_themselves(name, tmp_path, assert_one_line):
     assert_one_line(str(error.value))
 
 
+@pytest.mark.slow
 def test_a_million_empty_tensors_are_refused(tmp_path, measured):
     header = (
         "{"
@@ -177,6 +178,7 @@ COSTLY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(COSTLY))
 @pytest.mark.thinned(3)
 def test_the_costliest_headers_stay_within_time_and_memory(name, tmp_path, measured):

@@ -453,6 +453,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["steps", "dlm"])
 @pytest.mark.parametrize("name", list(HOSTILE))
 @pytest.mark.thinned(4)
@@ -467,6 +468,7 @@ def test_hostile_lines_cost_neither_time_nor_memory_nor_the_others(name, reader,
         assert outcome["value"] == 2
 
 
+@pytest.mark.slow
 def test_a_line_without_end_is_given_up(tmp_path, measured):
     path = tmp_path / "a.jsonl"
     with path.open("wb") as file:
@@ -489,6 +491,7 @@ FULL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(FULL))
 def test_a_log_that_is_too_large_is_refused_and_not_cut_short(name, tmp_path, measured):
     path = tmp_path / "a.jsonl"
@@ -496,6 +499,7 @@ def test_a_log_that_is_too_large_is_refused_and_not_cut_short(name, tmp_path, me
     assert "more than" in measured("steps", path)["message"]
 
 
+@pytest.mark.slow
 def test_the_dlm_log_has_a_limit_of_lines(tmp_path, measured):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"type": "step", "step": 1, "loss": 2.0}\n' + b"\n" * (MAX_LINES + 1))
@@ -526,6 +530,7 @@ def test_of_far_too_many_points_every_second_row_stays_and_what_is_not_finite(ro
     assert all(math.isnan(value) if step in odd else value == step / 2 for step, value in kept)
 
 
+@pytest.mark.slow
 def test_as_many_points_as_are_read_fit_in_memory(tmp_path, measured):
     fields = b",".join(b'"%04d":1.0' % index for index in range(10_000))
     path = tmp_path / "a.jsonl"

@@ -223,6 +223,7 @@ def sharded(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("parts", "whole"), [("dcp", "whole.pt"), ("fsdp", "fsdp.pt"), ("fsdp_flat", "fsdp.pt")])
 def test_pieces_of_two_processes_are_the_whole(sharded, parts, whole):
     """Of tensors sharded by hand in every way, and of a model under FSDP2."""
@@ -242,6 +243,7 @@ def test_pieces_of_two_processes_are_the_whole(sharded, parts, whole):
             assert mine.zero_rows == (None if one.name == "columns" else theirs.zero_rows)
 
 
+@pytest.mark.slow
 def test_the_file_of_a_rank_that_is_missing_is_named(sharded, tmp_path):
     for one in (sharded / "dcp").iterdir():
         if not one.name.startswith("__1"):
@@ -442,6 +444,7 @@ def winding_names():
     return {"state." * 160 + f"{one}.": described([piece()]) for one in range(10_000)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "told"),
     [(shared_pieces, "more pieces than it has places for"), (many_optimizers, "10000 optimizers, more than"), (winding_names, "no optimizer state")],
@@ -457,6 +460,7 @@ def test_what_would_take_for_ever_is_refused_soon(tmp_path, measured, make, told
     assert told in outcome["message"]
 
 
+@pytest.mark.slow
 def test_a_tensor_of_half_a_gigabyte_takes_no_memory(tmp_path, measured):
     name = "optim.state.w.exp_avg_sq"
     value = torch.zeros(64 * 2**20, dtype=torch.float64)
@@ -476,6 +480,7 @@ def test_values_that_are_no_settings_cost_little(tmp_path, measured, count, told
     assert outcome["value"] == 1 if told is None else told in outcome["message"]
 
 
+@pytest.mark.slow
 def test_an_index_with_tens_of_thousands_of_pieces_is_read(tmp_path):
     name, ranks = "optim.state.w.exp_avg", 10_000
     chunks = [meta.ChunkStorageMetadata(torch.Size([one, 0]), torch.Size([1, 4])) for one in range(ranks)]

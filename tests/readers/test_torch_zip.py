@@ -405,6 +405,7 @@ def test_a_zip_directory_that_lies_is_refused(name, tmp_path, assert_one_line):
     assert_one_line(str(error.value))
 
 
+@pytest.mark.slow
 def test_a_directory_of_more_entries_than_it_announces_costs_nothing(tmp_path, measured):
     entry = b"PK\x01\x02" + bytes(42)
     content = entry * (MAX_DIRECTORY_BYTES // len(entry))
@@ -427,6 +428,7 @@ def test_of_two_64_bit_records_the_one_that_is_named_is_read(tmp_path, save_arch
     assert stats.count == 2
 
 
+@pytest.mark.slow
 def test_as_many_entries_as_are_read(tmp_path, measured):
     entries = b"".join(
         b"PK\x01\x02" + bytes(24) + b"\x06\x00" + bytes(16) + b"%06d" % index for index in range(MAX_ENTRIES)

@@ -173,6 +173,7 @@ HUGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(HUGE))
 @pytest.mark.thinned(4)
 def test_huge_files_cost_neither_time_nor_memory(name, tmp_path, measured):

@@ -201,6 +201,7 @@ def test_a_page_needs_nothing_from_elsewhere():
         }
 
 
+@pytest.mark.slow
 def test_a_million_points_give_a_small_page_with_the_spike_in_it():
     values = np.full(10**6, 1.0)
     values[712_345] = 77.25
@@ -222,6 +223,7 @@ def test_the_layers_of_a_checkpoint(layers):
     assert all((cell.text, cell.heat) == ("0 %", 0) for cell in silent[1:])
 
 
+@pytest.mark.slow
 def test_as_many_layers_as_a_name_can_tell_give_a_small_page():
     state = states(*((f"layers.{place}.up.weight", 1e-6 * (place % 3)) for place in range(20_000)))
     text, _ = page(evidence(optimizer=state))
@@ -328,6 +330,7 @@ def test_the_level_of_guessing_is_drawn_where_the_rule_says_it_is():
     assert line.value == next(one for one in report.results if one.code == "LOS006").measured["chance"]
 
 
+@pytest.mark.slow
 def test_names_in_other_scripts_give_no_warnings():
     given = evidence(series("train_loss", HEALTHY, name="\u65e5\u672c\u8a9e \U0001f600"))
     with warnings.catch_warnings():
@@ -337,6 +340,7 @@ def test_names_in_other_scripts_give_no_warnings():
 
 
 @pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.thinned(4)
 def test_the_picture_is_drawn_of_every_loss_and_is_the_same_each_time(case):
     given = evidence(*CASES[case])
     report = diagnose(given, preset("default"))

@@ -92,6 +92,7 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("named", [True, False])
+@pytest.mark.thinned(2)
 def test_weights_that_were_trained_and_those_that_were_not(kind, optimizer, named, tmp_path):
     model = MODELS[kind]()
     initial = copy.deepcopy(model.state_dict())

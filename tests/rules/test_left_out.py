@@ -175,6 +175,7 @@ def test_heads_by_name_of_which_a_task_uses_some(missing, other, found):
     assert ("other head" in answer([missing], [other])) is found
 
 
+@pytest.mark.slow
 def test_the_time_is_linear_in_the_parameters():
     def work(size):
         names = [f"blocks{index}.{index}.w.weight" for index in range(size)]

@@ -314,6 +314,7 @@ WAYS = [pytest.param(named, sgd, id=f"{'named' if named else 'unnamed'}-{'sgd' i
 @pytest.mark.parametrize(("named", "sgd"), WAYS)
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.thinned(6)
+@pytest.mark.slow
 def test_what_was_left_out_by_mistake(mistake, named, sgd, tmp_path):
     assert left_by(MISTAKES[mistake], tmp_path, named=named, sgd=sgd)
 
@@ -321,5 +322,6 @@ def test_what_was_left_out_by_mistake(mistake, named, sgd, tmp_path):
 @pytest.mark.parametrize(("named", "sgd"), WAYS)
 @pytest.mark.parametrize("purpose", MEANT | HEALTHY)
 @pytest.mark.thinned(8)
+@pytest.mark.slow
 def test_what_was_left_out_on_purpose(purpose, named, sgd, tmp_path):
     assert not left_by((MEANT | HEALTHY)[purpose], tmp_path, named=named, sgd=sgd)

@@ -109,6 +109,7 @@ def test_long_tails_of_small_batches_are_no_spikes(healthy, make, judge):
     assert [judge(CODE, run).verdict for run in runs].count("warn") <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("freedom", "most"), [(2.0, 8), (3.0, 1)])
 @pytest.mark.parametrize("n", [60, 500])
 @pytest.mark.thinned(2)
@@ -162,6 +163,7 @@ def test_too_few_finite_points_are_skipped(healthy, make, judge):
 @pytest.mark.parametrize("name", ["one_spike", "descent", "heavy_noise", "blips", "garbage"])
 @settings(max_examples=draws(20), deadline=None)
 @given(exponent=st.integers(-60, 60))
+@pytest.mark.thinned(2)
 def test_the_unit_of_the_loss_does_not_matter(name, exponent, healthy, make, judge):
     losses = garbage_batches(healthy) if name == "garbage" else getattr(healthy, name)(3)
     plainly, scaled = (judge(CODE, make.evidence(one)) for one in (losses, losses * 2.0**exponent))

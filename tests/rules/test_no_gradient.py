@@ -305,6 +305,7 @@ class LastOutput(torch.nn.Module):
     ("bidirectional", "final", "length", "verdict"),
     [(True, False, 5, "warn"), (True, True, 5, "pass"), (False, False, 5, "pass"), (False, False, 1, "warn")],
 )
+@pytest.mark.thinned(3)
 def test_recurrent_layers_of_which_one_step_is_read(kind, bidirectional, final, length, verdict, tmp_path):
     torch.manual_seed(0)
     model = LastOutput(kind, bidirectional=bidirectional, final=final)

@@ -65,6 +65,7 @@ def test_worked_example(make, judge):
         (1000, {"head": 1000}),
     ],
 )
+@pytest.mark.thinned(3)
 def test_a_softmax_too_many(classes, known, validation, make, judge):
     result = judge(CODE, logged(make, *trained(classes, twice=True), validation=validation, **known))
     assert result.verdict == "warn"

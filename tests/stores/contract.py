@@ -256,6 +256,7 @@ class StoreContract(AnswersContract):
         ending = read(harness, run, request_for("train_loss")).ending
         assert ending is None or ending.how is not Ended.PRUNED
 
+    @pytest.mark.every_write
     @pytest.mark.parametrize("earlier", [None, PASS], ids=["fresh", "annotated"])
     @pytest.mark.thinned(2)
     def test_an_interrupted_write_is_repaired_by_the_next(
@@ -268,6 +269,7 @@ class StoreContract(AnswersContract):
         writes = self._at_every_write(harness, earlier, partial(kill_at, annotations=FAIL), repaired)
         assert writes > 2, "the harness counts writes"
 
+    @pytest.mark.every_write
     @pytest.mark.parametrize(
         ("earlier", "slow", "quick"),
         [
@@ -317,6 +319,7 @@ class StoreContract(AnswersContract):
         """By digest, what a run has that was annotated once and undisturbed."""
         return {one.digest: harness.view(bearing(harness, one), ours=True) for one in (FAIL, PASS, SKIP)}
 
+    @pytest.mark.every_write
     def test_two_writers_at_once_leave_one_whole_annotation_or_say_that_none_is(
         self, harness: StoreHarness, run: str
     ) -> None:
@@ -376,6 +379,7 @@ class StoreContract(AnswersContract):
         assert not clear(harness, run)
         assert harness.view(run, ours=False) == before
 
+    @pytest.mark.every_write
     def test_an_interrupted_clear_can_be_done_again(self, harness: StoreHarness) -> None:
         def repaired(run: str, _: Mapping[str, View]) -> View:
             clear(harness, run)

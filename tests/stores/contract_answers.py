@@ -140,6 +140,7 @@ class AnswersContract:
         with closing(harness.open(run)) as opened:
             assert opened.ours() == replace(type(ours)(), acks=0 if acks else 1)
 
+    @pytest.mark.every_write
     def test_an_interrupted_acknowledgement_costs_no_verdict_and_can_be_done_again(self, harness: StoreHarness) -> None:
         whole = bearing(harness, MARKED)
         acknowledge(harness, whole, entry_on(harness, whole))
@@ -156,6 +157,7 @@ class AnswersContract:
             assert_bears(harness, run, MARKED, ack="acknowledged by ana", is_open=True)
         assert number > 1, "the harness counts writes"
 
+    @pytest.mark.every_write
     def test_a_second_person_in_the_midst_of_the_first_loses_nothing(self, harness: StoreHarness) -> None:
         number, came = 0, True
         while came:
@@ -174,6 +176,7 @@ class AnswersContract:
             assert entries(harness, run) == (first, second), f"with the other at write {number}"
             assert_bears(harness, run, MARKED, ack="acknowledged by ben, ana", is_open=False)
 
+    @pytest.mark.every_write
     @pytest.mark.parametrize("annotations", [MARKED, PASS], ids=["again", "pass"])
     @pytest.mark.thinned(2)
     def test_an_annotator_in_the_midst_of_an_acknowledgement_loses_nothing(
@@ -192,6 +195,7 @@ class AnswersContract:
             )
             self._both_are_kept(harness, run, entry, annotations)
 
+    @pytest.mark.every_write
     @pytest.mark.parametrize("annotations", [MARKED, PASS], ids=["again", "pass"])
     @pytest.mark.thinned(2)
     def test_an_acknowledgement_in_the_midst_of_an_annotator_loses_nothing(

@@ -86,6 +86,7 @@ def test_the_slower_of_two_is_told(local, monkeypatch):
     assert local.open(run_id).recorded().digest == PENDING
 
 
+@pytest.mark.slow
 def test_a_file_of_one_who_began_with_us_and_died_is_not_left_without_a_name(local, monkeypatch):
     """The other begins, we begin; the other notes its names and uploads, and dies; our record takes its record's place."""
     run_id, begin, other = local.run(), MlflowWriter._begin, {}
@@ -229,6 +230,7 @@ def test_a_users_verdict_beside_a_file_that_stayed_is_not_overwritten(local, mon
         local.open(run_id).write(fail())
 
 
+@pytest.mark.slow
 def test_a_users_metric_of_nothing_but_nan_is_left_alone(local):
     for points in ([(5, math.nan)], [(0, math.nan)], [(0, 1.0), (5, math.nan)]):
         run_id = local.run(metrics={"health/severity": points})
@@ -257,6 +259,7 @@ def test_a_file_in_the_place_of_our_folder_is_told_before_anything_is_written(re
         assert store.open(run_id).recorded().digest == SKIP.digest
 
 
+@pytest.mark.slow
 def test_clear_leaves_no_empty_folder_on_this_machine(local):
     run_id = local.run()
     local.open(run_id).write(fail())
@@ -369,6 +372,7 @@ def shown_metrics(store, run_id):
     return {name for name, value in store.client.get_run(run_id).data.metrics.items() if not math.isnan(value)}
 
 
+@pytest.mark.slow
 def test_files_that_do_not_arrive_are_written_by_the_next_annotation(local, monkeypatch):
     run_id = local.run(metrics={"loss": descent(200)})
     with monkeypatch.context() as patch:
@@ -462,6 +466,7 @@ def test_files_that_did_not_arrive_are_told_in_a_list_too(local, monkeypatch):
 THEIRS = f"How it works:\n\n{BEGIN}\nmy example\n{END}\nmore"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [THEIRS, f"see {BEGIN}", f"{END}\n{BEGIN}"])
 def test_markers_in_a_description_that_we_never_wrote_are_the_owners(local, text):
     run_id = local.run(tags={NOTE_TAG: text})
@@ -493,6 +498,7 @@ def test_an_annotation_that_died_at_once_makes_no_description_ours(local, monkey
     assert local.tags(run_id)[NOTE_TAG] == THEIRS
 
 
+@pytest.mark.slow
 def test_the_block_of_an_annotation_without_a_word_on_it_is_ours(local):
     """As older versions recorded it, and where the record was taken off."""
     for change in ("no word", "no record"):

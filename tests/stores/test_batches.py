@@ -224,6 +224,7 @@ def test_a_batch_says_of_each_run_what_it_says_of_one(uri, workers, asked):
     assert asked == [12]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.thinned(4)
 def test_an_interrupted_batch_goes_on_where_it_stood(uri, workers, writes):
@@ -266,6 +267,7 @@ def test_runs_that_are_annotated_already_are_read_together_where_many_have_to_be
     assert asked == []  # the others have not changed
 
 
+@pytest.mark.slow
 def test_a_filter_for_what_we_write_loses_no_run(uri, monkeypatch, writes):
     monkeypatch.setattr(experiment, "_PAGE", 5)
     name, ids = make_runs(uri, 13)
@@ -284,6 +286,7 @@ def test_runs_that_began_at_the_same_moment_are_all_found(sqlite_uri, monkeypatc
     assert sorted(found) == sorted(ids)
 
 
+@pytest.mark.slow
 def test_a_broken_run_in_the_middle(sqlite_uri, tmp_path, writes):
     name, ids = make_runs(sqlite_uri, 7)
     (tmp_path / "optimizer.pt").write_bytes(b"no checkpoint at all")

@@ -264,6 +264,7 @@ class TestDirectory(StoreContract):
         return DirectoryHarness(tmp_path)
 
 
+@pytest.mark.costly_writes
 class TestDatabase(StoreContract):
     @pytest.fixture
     def harness(self, sqlite_uri, tmp_path, monkeypatch):

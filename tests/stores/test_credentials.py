@@ -88,6 +88,7 @@ def exported(request, monkeypatch):
 
 @pytest.mark.usefixtures("exported")
 @pytest.mark.parametrize("work", [th.check, th.annotate, th.clear_annotations], ids=lambda one: one.__name__)
+@pytest.mark.thinned(2)
 def test_the_page_of_a_stranger_gets_none(work):
     with server() as (uri, asked):
         with pytest.raises(StoreRefused) as caught:
@@ -164,6 +165,7 @@ def test_a_name_that_begins_as_this_machine_is_another():
 
 @pytest.mark.usefixtures("exported")
 @pytest.mark.parametrize("where", ["api", "file", "environment"])
+@pytest.mark.thinned(2)
 def test_a_host_that_the_configuration_allows_gets_them(where, tmp_path, monkeypatch):
     with server() as (uri, asked):
         host = uri.partition("://")[2]
@@ -179,6 +181,7 @@ def test_a_host_that_the_configuration_allows_gets_them(where, tmp_path, monkeyp
         assert tells(asked)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("exported")
 def test_artifacts_at_a_host_that_a_record_names_get_none():
     with server(500) as (home, _), server() as (elsewhere, asked):
@@ -263,6 +266,7 @@ def test_what_is_of_this_machine(uri, here):
 # W&B
 
 
+@pytest.mark.slow
 def test_a_key_for_a_server_of_ones_own_is_not_sent_to_the_cloud(monkeypatch, tmp_path):
     wandb = pytest.importorskip("wandb")
     from tracker_health.stores.wandb import connection

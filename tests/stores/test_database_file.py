@@ -42,6 +42,7 @@ def contents(folder):
     return {path: (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns) for path in files}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["mlflow.db", "mlruns.db", "my runs.sqlite"])
 @pytest.mark.parametrize("log", ["delete", "wal"])
 @pytest.mark.thinned(3)
@@ -68,6 +69,7 @@ def test_artifacts_lie_beside_a_database_that_was_moved(tmp_path):
     assert any("ValueError: mine" in one.message for one in report.results)
 
 
+@pytest.mark.slow
 def test_of_several_runs_the_newest_are_judged(tmp_path):
     path = make_database(tmp_path / "place", "first", "second")
     (tmp_path / "place" / "mlruns" / "0").mkdir()
@@ -195,6 +197,7 @@ def test_one_that_is_too_large_to_copy_is_read_itself(tmp_path, monkeypatch):
     assert any("was read itself, which may change its files: it is" in note for note in notes)
 
 
+@pytest.mark.slow
 def test_what_is_written_after_it_was_copied_is_read(tmp_path):
     path = make_database(tmp_path / "place", "alone")
     subprocess.run([sys.executable, "-c", KILLED, path, "wal"], check=True)

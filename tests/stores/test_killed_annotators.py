@@ -69,6 +69,7 @@ def wholes_of(harness):
     return wholes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.001, 0.0023, 0.0037, 0.0051])
 @pytest.mark.thinned(4)
 def test_a_folder(tmp_path, delay):

@@ -36,6 +36,7 @@ def refused(place):
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_lock_does_not_survive_its_process(end, tmp_path):
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]

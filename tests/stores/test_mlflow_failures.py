@@ -119,6 +119,7 @@ def test_a_server_that_drips_is_given_up(quick, drips, bad):
     assert "try again later" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_the_other_runs_of_a_list_do_not_wait_for_a_server_that_is_silent(quick):
     with serving(drips_its_body, "/") as (uri, asked):
         start = time.monotonic()
@@ -129,6 +130,7 @@ def test_the_other_runs_of_a_list_do_not_wait_for_a_server_that_is_silent(quick)
     assert len(asked) == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_answers_but_is_twice_too_slow_is_given_up_as_well(quick):
     with serving(drips_its_body) as (uri, asked):
         outcomes = list(th.check_many([f"{index:032x}" for index in range(20)], tracking_uri=uri))
@@ -304,6 +306,7 @@ def test_artifacts_out_of_reach_leave_the_metrics_to_be_judged(local, monkeypatc
     assert "OPT002" in {error.code for error in report.errors}
 
 
+@pytest.mark.slow
 def test_a_finding_counts_although_the_artifacts_are_out_of_reach(local):
     run_id = with_artifacts_at(local, "ftp://bob:p%40ss@127.0.0.1:9/x")
     local.client.log_metric(run_id, "loss", float("nan"), step=201)
@@ -315,6 +318,7 @@ def test_a_finding_counts_although_the_artifacts_are_out_of_reach(local):
     assert "its files could not be written (ftp://127.0.0.1:9/x" in outcome.report.errors[-1].message
 
 
+@pytest.mark.slow
 def test_a_verdict_that_could_not_be_written_is_told_before_the_error(local, monkeypatch):
     run_id = local.run(metrics={"loss": [(step, float("nan")) for step in range(60)]}, tags={"health.verdict": "mine"})
     (outcome,) = th.annotate_many([run_id], tracking_uri=local.uri)

@@ -555,6 +555,7 @@ def test_a_list_of_files_that_a_user_happens_to_have_deletes_nothing(local):
     assert local.artifacts(run_id, "health") == ["health/patients.csv"]
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_listed_takes_no_new_files(local, monkeypatch):
     run_id = local.run()
     local.open(run_id).write(fail())
@@ -579,6 +580,7 @@ def test_a_digest_that_was_taken_off_is_written_again(local):
     assert local.artifacts(run_id, "health") == []
 
 
+@pytest.mark.slow
 def test_a_hidden_metric_comes_back(local):
     run_id = local.run()
     for written in (fail(), SKIP, SKIP, fail()):
@@ -588,6 +590,7 @@ def test_a_hidden_metric_comes_back(local):
     assert local.client.get_run(run_id).data.metrics["health/severity"] == 3.0
 
 
+@pytest.mark.slow
 def test_skip_leaves_only_verdict_and_digest(store):
     fresh, annotated = store.run(), store.run()
     store.open(annotated).write(fail())
@@ -738,6 +741,7 @@ def test_a_resumed_run_overwrites_what_the_crash_left(store):
     assert list(zip(series.steps, series.values, strict=True)) == long_descent()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_after_its_annotation_is_judged_again(store):
     run_id = store.run(metrics={"loss": long_descent(0, 100)})
     assert th.annotate(run_id, tracking_uri=store.uri).report.verdict is Verdict.PASS
@@ -749,6 +753,7 @@ def test_a_run_that_is_resumed_after_its_annotation_is_judged_again(store):
     assert store.tags(run_id)["health.verdict"] == "fail"
 
 
+@pytest.mark.slow
 def test_a_nested_run_is_judged_and_its_parent_skipped(store):
     parent = store.run(name="sweep")
     child = store.run(tags={"mlflow.parentRunId": parent}, metrics={"loss": long_descent()})
@@ -993,6 +998,7 @@ def test_an_unreachable_server_is_told_in_seconds():
     assert caught.value.__suppress_context__
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_is_told_in_seconds(monkeypatch):
     monkeypatch.setattr(mlflow_connection, "ANSWER_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -1002,6 +1008,7 @@ def test_a_server_that_never_answers_is_told_in_seconds(monkeypatch):
         assert time.monotonic() - start < 15
 
 
+@pytest.mark.slow
 def test_a_server_that_answers_but_whose_database_hangs_is_told_in_seconds(monkeypatch):
     """As when its database does not answer: what needs none is answered still."""
     monkeypatch.setattr(mlflow_connection, "ANSWER_SECONDS", 1)

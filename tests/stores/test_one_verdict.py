@@ -209,6 +209,7 @@ def test_a_policy_decides_what_is_written(one_run, server_uri, tmp_path, monkeyp
     assert check(run, config=LENIENT, tracking_uri=server_uri).verdict == "pass", "nothing is written by it"
 
 
+@pytest.mark.slow
 def test_on_a_machine_of_ones_own_settings_are_ones_own(sqlite_uri):
     from mlflow import MlflowClient
 

@@ -57,6 +57,7 @@ def search(tmp_path):
     return Search(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_parent_says_how_the_runs_below_it_fared(search, valid_report):
     trials = [search.trial(f"trial {n}", losses) for n, losses in enumerate([GOOD, BAD, GOOD])]
     later = search.trial("not yet judged", GOOD)

@@ -405,6 +405,7 @@ def test_two_places_that_are_read_in_turn(source, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.thinned(4)
 def test_what_was_announced_is_fetched_once_in_whatever_order_it_is_read(source, seed, monkeypatch):
     monkeypatch.setattr(ranged_file, "PIECE", 2**20)
     choice = random.Random(seed)

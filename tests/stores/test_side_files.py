@@ -231,6 +231,7 @@ def test_a_scheduler(run, data, base):
     assert_judged(run, "scheduler.pt", mutated(saved(state), data.draw))
 
 
+@pytest.mark.slow
 @FEW
 @given(data=st.data())
 def test_a_scaler(run, data):
@@ -269,6 +270,7 @@ def test_what_is_wrong_with_a_side_file_is_a_note(run, name):
 # What says where shards lie
 
 
+@pytest.mark.slow
 @FEW
 @given(data=st.data())
 def test_an_index_of_shards(run, data):

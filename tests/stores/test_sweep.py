@@ -76,6 +76,7 @@ def test_a_sweep_annotates_what_has_no_verdict_once(server_uri, writes):
     assert tags_of(server_uri, ids[2])["health.verdict"] == "fail"
 
 
+@pytest.mark.slow
 def test_a_sweep_judges_again_under_another_configuration(sqlite_uri, writes):
     name, ids = make_runs(sqlite_uri, 3)
     assert swept(sweep_of(sqlite_uri, name)) == {"annotated": 3}
@@ -90,6 +91,7 @@ def test_a_sweep_repairs_an_annotation_that_was_interrupted(sqlite_uri):
     assert tags_of(sqlite_uri, ids[0])["health.verdict"] == "pass"
 
 
+@pytest.mark.slow
 def test_only_runs_that_are_silent_for_long_enough_are_judged_while_they_claim_to_go_on(sqlite_uri):
     name, _ = make_runs(sqlite_uri, 0)
     alive = running(sqlite_uri, name, silent_for=3600)
@@ -119,6 +121,7 @@ def test_what_a_launcher_saw_is_not_replaced_by_what_a_sweep_presumes(sqlite_uri
     assert (tags["health.ended"], tags["health.ended_by"]) == ("killed", "SIGKILL")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_only_silent_is_not_called_dead_any_more(sqlite_uri):
     name, _ = make_runs(sqlite_uri, 0)
     run = running(sqlite_uri, name, silent_for=7 * 3600)
@@ -132,6 +135,7 @@ def test_a_run_that_was_only_silent_is_not_called_dead_any_more(sqlite_uri):
     assert (tags["health.verdict"], "health.ended_by" in tags) == ("pass", False)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_after_all_is_not_called_dead_by_the_next_sweep(sqlite_uri):
     name, _ = make_runs(sqlite_uri, 0)
     run = running(sqlite_uri, name, silent_for=7 * 3600)
@@ -162,6 +166,7 @@ def test_how_long_a_run_may_be_silent_is_a_matter_of_its_own_settings(sqlite_uri
     assert swept(sweep) == ({"unchanged": 1} if found else {})
 
 
+@pytest.mark.slow
 def test_a_search_is_as_alive_as_its_trials(sqlite_uri):
     """It may log nothing itself for as long as they go on."""
     name, _ = make_runs(sqlite_uri, 0)
@@ -248,6 +253,7 @@ def test_a_run_that_another_is_annotating_is_tried_again_a_few_times(sqlite_uri,
         assert "1 failed" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_that_keeps_on_looks_at_a_run_again_only_when_it_has_changed(sqlite_uri, tmp_path, monkeypatch):
     name, ids = make_runs(sqlite_uri, 3)
     (tmp_path / "optimizer.pt").write_bytes(b"no checkpoint at all")
@@ -384,6 +390,7 @@ def test_without_names_all_experiments_are_swept(tmp_path):
     assert found == {run for _, ids in places for run in ids}
 
 
+@pytest.mark.slow
 def test_statistics_of_a_sweep_count_and_name_what_waits(sqlite_uri, tmp_path, monkeypatch):
     name, ids = make_runs(sqlite_uri, 3)
     broken = ids[1]

@@ -49,6 +49,7 @@ def of_an_hour_ago(path):
     os.utime(path, (time.time() - 3600,) * 2)
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_killed_annotator_is_swept_by_the_next_one(start, tmp_path):
     killed, left = start()
     alive, kept = start()
@@ -76,6 +77,7 @@ def test_the_folder_of_a_killed_annotator_is_swept_by_the_next_one(start, tmp_pa
     assert {path.name for path in tmp_path.iterdir()} == {kept.name, *others}
 
 
+@pytest.mark.slow
 def test_a_folder_of_this_moment_is_left_alone(start, tmp_path):
     (tmp_path / "tracker-health-fetched-abcdefgh").mkdir()
     process, _ = start(0)

@@ -21,7 +21,7 @@ from tracker_health.runs import still_holds
 from tracker_health.stores.mlflow.run import MlflowRun
 from tracker_health.words.verdict import Verdict
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
+pytestmark = [pytest.mark.usefixtures("no_pictures"), pytest.mark.slow]
 
 STRICTER = replace(preset("default"), thresholds={"diverged": {"sigmas": 9}})
 

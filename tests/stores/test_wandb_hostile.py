@@ -81,6 +81,7 @@ CONTENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*CONTENTS, "a record without end", "zeros", "noise"])
 @pytest.mark.thinned(10)
 def test_a_hostile_log_is_bounded(name, tmp_path, judge):  # noqa: F811

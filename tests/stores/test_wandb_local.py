@@ -108,6 +108,7 @@ def test_the_verdict_is_seen_by_wandbs_own_reader(runs, name, verdict):
     assert not clear_annotations(run).found
 
 
+@pytest.mark.slow
 def test_what_is_judged_of_a_run(runs):
     report = check(runs["odd"])
     assert report.run.store == "wandb"
@@ -140,6 +141,7 @@ def test_a_run_without_history_is_skipped_with_the_reason(runs):
     assert any("no history" in one.reason for one in report.skipped)
 
 
+@pytest.mark.slow
 def test_nothing_of_wandb_is_imported(runs):
     code = "import sys, tracker_health as t; t.annotate(sys.argv[1]); assert not {'wandb', 'mlflow', 'torch', 'google.protobuf'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code, str(runs["healthy"])], check=True, timeout=120)
@@ -334,6 +336,7 @@ def test_a_killed_run_is_told_and_keeps_its_state(runs):
     assert wandb_runs.inspected(runs["killed"], "--summary")["exit_code"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [1, 9, 40])
 @pytest.mark.thinned(3)
 def test_a_log_cut_off_in_a_record_is_annotated_and_given_back(runs, cut):
@@ -600,6 +603,7 @@ def test_a_log_that_grows_meanwhile_is_left_as_it_is(small, monkeypatch):
         assert opened.recorded().digest == PENDING
 
 
+@pytest.mark.slow
 def test_a_log_that_goes_on_for_long_behind_its_exit_is_left_alone(small, monkeypatch):
     monkeypatch.setattr(log_writer, "_MAX_TAIL_BYTES", 2 * 2**20)
     run = small()
@@ -693,6 +697,7 @@ def test_a_backup_of_something_else_is_not_put_back(small, content):
     assert (run / "run-abc123.wandb").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ours", [False, True])
 def test_a_log_that_is_damaged_later_does_not_cost_its_backup(small, ours):
     """The damage may hit our own records: then there seem to be none."""
@@ -740,6 +745,7 @@ def test_ours_in_the_log_alone_is_unfinished_and_can_be_cleared(small):
 # Media
 
 
+@pytest.mark.slow
 def test_page_and_picture_lie_where_the_summary_says(runs):
     run = runs["healthy"]
     outcome = annotate(run, config=Config(pages="always"))
@@ -879,6 +885,7 @@ run.finish()
 """
 
 
+@pytest.mark.slow
 def test_a_logged_artifact_is_read_from_where_it_is_staged(tmp_path):
     state = trained(tmp_path)
     code = f"import sys; sys.argv = ['', {str(state)!r}]\n{LOGGING}"

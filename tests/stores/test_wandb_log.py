@@ -168,6 +168,7 @@ def theirs(value):
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["healthy", "odd", "empty", "killed", "flipped"])
 def test_histories_are_those_of_the_reference_reader(runs, name):
     log = read_log(runs[name])
@@ -186,6 +187,7 @@ def test_histories_are_those_of_the_reference_reader(runs, name):
             assert value == pytest.approx(number, rel=1e-12, nan_ok=True), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["healthy", "odd", "empty", "killed", "flipped"])
 def test_the_record_of_a_run_is_that_of_the_reference_reader(runs, name):
     log, summary = read_log(runs[name]), wandb_runs.inspected(runs[name], "--summary")

@@ -78,6 +78,7 @@ def test_what_the_sdk_logs_it_reads_back(server):
     assert not server.errors
 
 
+@pytest.mark.slow
 def test_reading_sends_nothing_that_changes_anything(server):
     server, folder = server
     before = len(server.written())
@@ -85,6 +86,7 @@ def test_reading_sends_nothing_that_changes_anything(server):
     assert len(server.written()) == before
 
 
+@pytest.mark.slow
 def test_a_summary_that_is_given_takes_the_place_of_the_one_before_and_nothing_else_changes(server):
     server, folder = server
     change = "import wandb; run = wandb.Api().run('team/proj/abc'); run.summary['mine'] = 1; run.summary.update()"

@@ -77,6 +77,7 @@ def test_without_the_package_one_line_says_what_to_install(monkeypatch):
     assert "pip install 'tracker-health[wandb-view]'" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_view_is_made_on_the_server_and_its_address_printed(wandb_server):
     wandb_server.store.new_run("team", "proj", "abc")
     before = view_of("team/proj").spec

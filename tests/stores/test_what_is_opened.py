@@ -99,6 +99,7 @@ def lone_run_of_mlflow(place):
     return run, run / "health"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", BAD, ids=lambda one: one.__name__)
 @pytest.mark.parametrize("make", [folder, run_of_wandb, lone_run_of_mlflow], ids=lambda one: one.__name__)
 @pytest.mark.thinned(3)
