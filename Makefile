@@ -25,7 +25,7 @@ LONG_RULE_TESTS := $(patsubst %,tests/rules/test_%.py,near_misses numerics missi
 
 # The quick tests: causes, whose tags are whose, roles, readers and forms, the engine, and of rules those of which each
 # covers many. They leave out what draws its input, trains a model or imports a tracker; `make test` runs all.
-QUICK_TESTS := tests/test_headlines.py tests/test_diagnosis.py tests/test_causes_of_posttraining.py \
+QUICK_TESTS := tests/test_outcomes.py tests/test_headlines.py tests/test_diagnosis.py tests/test_causes_of_posttraining.py \
     tests/stores/test_whose_tags.py tests/test_acknowledged.py tests/test_roles.py \
     tests/readers/test_text_forms.py tests/readers/test_trainer_state.py \
     tests/readers/test_training_summary.py tests/readers/test_safetensors_header.py \

@@ -40,7 +40,8 @@ OWNERSHIP = (
     "words/acknowledgements.py",
 )  # fmt: skip
 TESTS = (
-    "tests/rules", "tests/test_headlines.py", "tests/test_acknowledged.py", "tests/test_causes_of_posttraining.py",
+    "tests/rules", "tests/test_outcomes.py", "tests/test_headlines.py", "tests/test_acknowledged.py",
+    "tests/test_causes_of_posttraining.py",
     "tests/test_confirmation.py", "tests/test_coverage.py", "tests/test_curve_parts.py", "tests/test_diagnosis.py",
     "tests/test_engine.py", "tests/test_evidence.py", "tests/test_parameters.py",
     "tests/test_result.py", "tests/test_roles.py", "tests/test_series.py", "tests/test_steps_at_least.py",

@@ -1,0 +1,90 @@
+"""What is found in many small runs, on record: each rule's verdict with its numbers, and what the report leads with.
+
+    python -m tests.outcomes
+
+writes the record again. What a commit changes in it is what that commit changes for people: look at it line by line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tracker_health import check
+
+DATA = Path(__file__).parent / "data"
+RECORD = DATA / "outcomes.jsonl"
+AGE = "AGE"
+"""A file next to a run: so many days old its files are, which version control does not keep."""
+_DAY = 86_400
+
+Outcome = dict[str, Any]
+"""``lead``: the verdict and the causes; ``passed``: the rules that passed; then by code the verdict and the numbers of
+each rule that objects.
+"""
+_NUMBERS = ("votes", "measured", "thresholds", "steps", "details")
+
+
+def runs() -> dict[str, Path]:
+    """The folders, by the names they have in the record."""
+    plain = {f"headlines/{one.name}": one for one in (DATA / "headlines").iterdir()}
+    paired = {f"cases/{one.parent.name}/{one.name}": one for one in (DATA / "cases").glob("*/*") if one.is_dir()}
+    return dict(sorted({**plain, **paired}.items()))
+
+
+def outcome(run: Path, spare: Path) -> Outcome:
+    """What is found in a run; ``spare`` takes the copy of one whose files have an age."""
+    age = run.parent / AGE
+    if age.is_file():
+        run = Path(shutil.copytree(run, spare / run.name))
+        then = time.time() - _DAY * float(age.read_text())
+        for path in [run, *run.rglob("*")]:
+            os.utime(path, (then, then))
+    report = check(run).to_json()
+    passed = [one["code"] for one in report["results"] if one["verdict"] == "pass"]
+    found = {
+        one["code"]: [one["verdict"], *(one[part] for part in _NUMBERS)]
+        for one in report["results"]
+        if one["verdict"] in ("warn", "fail")
+    }
+    lead = [report["verdict"], *_causes(report["diagnosis"])]
+    return json.loads(json.dumps({"lead": lead, "passed": sorted(passed), **found}))
+
+
+def _causes(diagnosis: dict[str, Any] | None) -> Iterator[Any]:
+    if diagnosis:
+        yield from (diagnosis["cause"], diagnosis["certainty"], [one["cause"] for one in diagnosis["others"]])
+
+
+def lines(found: dict[str, Outcome]) -> Iterator[str]:
+    """The record, a line for each key of each run."""
+    for run, outcome_of in found.items():
+        for key, what in outcome_of.items():
+            yield json.dumps([run, key, what], sort_keys=True, ensure_ascii=False)
+
+
+def recorded() -> dict[str, Outcome]:
+    """What the record has, by run."""
+    found: dict[str, Outcome] = {}
+    for line in RECORD.read_text(encoding="utf-8").splitlines():
+        run, key, what = json.loads(line)
+        found.setdefault(run, {})[key] = what
+    return found
+
+
+def main() -> None:
+    """Write the record again."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        found = {run: outcome(path, Path(name) / str(at)) for at, (run, path) in enumerate(runs().items())}
+    RECORD.write_text("".join(f"{line}\n" for line in lines(found)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
