@@ -218,7 +218,7 @@ def test_from_runs_to_an_exit_code_and_a_page(tmp_path):
     assert "it was changed since it was saved" in refused.output
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_experiment_in_a_real_database(tmp_path):
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path}/mlflow.db"

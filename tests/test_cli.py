@@ -577,7 +577,7 @@ def test_ctrl_c_in_the_loop(healthy):
     assert last.startswith("tracker-health: interrupted after ")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ctrl_c_in_the_demo(tmp_path):
     code, said = interrupted(["demo", tmp_path / "store"], "training")
     assert code == 130

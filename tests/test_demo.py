@@ -43,6 +43,7 @@ def test_the_demo_shows_three_verdicts_and_how_to_find_them(demo):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.exhaustive
 def test_the_command_that_it_ends_with_works_as_printed(demo, tmp_path):
     done, folder = demo
     line = next(line for line in done.stdout.splitlines() if "mlflow ui" in line)

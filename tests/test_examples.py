@@ -21,6 +21,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 @pytest.mark.parametrize(("rate", "verdicts"), [("0.001", ["pass"]), ("3", ["warn", "fail"])])
+@pytest.mark.exhaustive
 def test_wandb_offline(tmp_path, rate, verdicts):
     pytest.importorskip("wandb")
     pytest.importorskip("sklearn")
@@ -93,6 +94,7 @@ def judged_run(tracking_uri, seconds=120):
 
 
 @pytest.mark.parametrize(("rate", "verdicts"), [("0.1", ["PASS"]), ("30", ["WARN", "FAIL"])])
+@pytest.mark.thinned(12)
 def test_mlflow_torch(tmp_path, rate, verdicts):
     """One line of it is ours."""
     for package in ("mlflow", "sklearn", "torch"):
@@ -147,6 +149,7 @@ def test_trl(tmp_path, options, verdicts):
     assert told_then_written(done.stderr, environment["MLFLOW_TRACKING_URI"]) in verdicts
 
 
+@pytest.mark.exhaustive
 def test_optuna_study(tmp_path):
     """Learning rates far too high are pruned with a cause; a healthy one is best."""
     for package in ("optuna", "sklearn", "torch"):
@@ -163,6 +166,7 @@ def test_optuna_study(tmp_path):
     assert float(re.search(r"learning_rate=([\d.e+-]+)", best)[1]) < 1
 
 
+@pytest.mark.exhaustive
 def test_wandb_offline_under_exec(tmp_path):
     """Not one line of it is ours."""
     pytest.importorskip("wandb")
@@ -182,6 +186,7 @@ BARRIERS = {"pass": [], "warn": ["--tau", "5"], "fail": ["--adapter-stays-on"]}
 
 
 @pytest.mark.parametrize("expected", list(BARRIERS))
+@pytest.mark.exhaustive
 def test_heal_barrier(tmp_path, expected):
     """A barrier that acts, one that never has to, one that is wired wrongly; from MLflow and from the table alone."""
     pytest.importorskip("mlflow")

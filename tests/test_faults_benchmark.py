@@ -183,7 +183,7 @@ def test_logged_values_are_rounded_as_the_recipe_says(benchmark):
     assert np.isnan(rounded("loss", float("nan"), 3))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_small_set_is_a_part_of_the_full_one(benchmark):
     small, full = (set(benchmark["generate"].jobs(size)) for size in ("small", "full"))
     assert small < full

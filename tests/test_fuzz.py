@@ -21,7 +21,7 @@ from .fuzz.targets import TARGETS, Target
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_round_of_every_reader():
     pytest.importorskip("torch")
     pytest.importorskip("wandb")

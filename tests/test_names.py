@@ -110,7 +110,7 @@ def test_one_curve_has_one_verdict_in_files(trainer, verdict, tmp_path):
     assert report.verdict == verdict, (report.summary, report.notes)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_one_curve_has_one_verdict_in_mlflow(tmp_path):
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"

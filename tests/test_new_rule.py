@@ -56,7 +56,7 @@ def written(copy):
     return {names[one]: run(copy, "scripts/new_rule.py", names[one], "--package", one).splitlines() for one in PACKAGES}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_new_rule_is_green_at_once(copy, written):
     files = [copy / line for lines in written.values() for line in lines[:3]]
     assert len(files) == 3 * len(PACKAGES)
@@ -95,7 +95,7 @@ def test_its_code_is_the_next_free_one_and_it_has_no_vote(copy, written):
         (["curve-rule", "--package", "curves"], "curve_rule.py is there already"),
     ],
 )
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(24)
 @pytest.mark.slow
 def test_what_cannot_be_written_is_refused_before_anything_is(copy, arguments, told):
     before = sorted(copy.rglob("*.py"))

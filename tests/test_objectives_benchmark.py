@@ -27,7 +27,7 @@ print(json.dumps({"runs": len(runs), "made": made, "table": list(table(judge(out
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_runs_are_trained_left_and_judged(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],

@@ -75,7 +75,7 @@ def slow_ones(
             yield long[:60]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_pattern_is_quadratic():
     found = {}
     for used in all_patterns():
@@ -97,7 +97,7 @@ def once_each(parts: set[tuple[str, str]]) -> set[tuple[str, str]]:
     return {("", part) for part in longest} | {(before, part) for part, before in longest.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_line_of_a_log_is_read_in_quadratic_time():
     def read(line: str) -> None:
         log_of(line.encode() + b"\n", RolePlan())
@@ -117,6 +117,7 @@ PLACES = ("stores.files", "readers.checkpoint_formats", "words.gap_names", "word
 
 @pytest.mark.slow
 @pytest.mark.parametrize("work", list(OF_NAMES), ids=lambda one: one.__name__)
+@pytest.mark.thinned(3)
 def test_no_name_takes_quadratic_time(work):
     parts = [parts_in(f"tracker_health.{place}") for place in PLACES]
     assert all(parts), "no patterns at one of these places"

@@ -43,6 +43,7 @@ def sweep(workplace, uri, *options):
     return workplace.ended(workplace.start(*command, **({"MLFLOW_TRACKING_URI": uri} if uri else {})))
 
 
+@pytest.mark.exhaustive
 def test_what_no_hook_can_see_is_left_to_the_sweep(workplace, mlflow_server):
     """Raw REST; and, without a launcher, an end that runs no code of ours: the run claims to go on for ever."""
     script = LOG + RAW + "mlflow.start_run(run_name='gone')\nlog()\nprint('trained', flush=True)\nos._exit(5)\n"
@@ -75,6 +76,7 @@ def test_what_no_hook_can_see_is_left_to_the_sweep(workplace, mlflow_server):
     ],
 )
 @pytest.mark.thinned(2)
+@pytest.mark.exhaustive
 def test_ends_that_only_the_launcher_sees(workplace, mlflow_server, end, code, cause, verdict):
     name = f"died of {cause}"
     script = f"{LOG}\nmlflow.start_run(run_name={name!r})\nlog()\nprint('trained', flush=True)\n{end}\ntime.sleep(60)\n"
@@ -91,6 +93,7 @@ def test_ends_that_only_the_launcher_sees(workplace, mlflow_server, end, code, c
     [("pass", ("pass", "running", "")), ("raise ValueError('mine')", ("fail", "failed", "ValueError: mine"))],
 )
 @pytest.mark.thinned(2)
+@pytest.mark.exhaustive
 def test_a_forked_child_that_leaves_its_run_open(workplace, end, found):
     """Python's end does not come in it: it may be meant to go on elsewhere, and was not killed."""
     script = f"""{LOG}
@@ -110,6 +113,7 @@ child.join()
     assert (tags["health.verdict"], tags["health.ended"], tags.get("health.ended_by", "")) == found
 
 
+@pytest.mark.exhaustive
 def test_an_exit_in_the_middle_of_a_run(workplace):
     """``sys.exit`` and Ctrl-C that nobody catches: MLflow ends the run when Python exits, or when ``with`` is left."""
     inside = LOG + "with mlflow.start_run(run_name='with'):\n    log()\n    sys.exit(3)\n"
@@ -172,6 +176,7 @@ GONE = "import shutil; shutil.rmtree('../gone')"
 
 @pytest.mark.parametrize("place", list(ODD))
 @pytest.mark.thinned(3)
+@pytest.mark.exhaustive
 def test_a_run_in_an_odd_place(workplace, place):
     """From several threads, each with a run of its own, under MLflow's own autologging."""
     script = f"""{LOG}
@@ -196,6 +201,7 @@ print("to the end")
     assert verdicts == {"one": "pass", "two": "pass"}, err
 
 
+@pytest.mark.exhaustive
 def test_hooks_that_are_taken_off_in_the_middle_of_a_run(workplace):
     script = LOG + "mlflow.start_run(run_name='off')\nlog()\ntracker_health.autolog(disable=True)\nmlflow.end_run()\n"
     code, _, err = workplace.train(script)

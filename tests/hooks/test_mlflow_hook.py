@@ -115,6 +115,7 @@ sys.exit(7)
 )
 
 
+@pytest.mark.exhaustive
 def test_the_server_and_a_run_that_is_left_open(workplace, mlflow_server):
     code, out, err = workplace.train(LEFT_OPEN, MLFLOW_TRACKING_URI=mlflow_server)
     assert (code, out) == (7, "to the end\n" + _of_mlflow(out))
@@ -134,6 +135,7 @@ with mlflow.start_run(run_name="the last"):
 )
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_dies_when_the_run_has_ended(workplace, mlflow_server, plugin_path):
     """Between the end of the run and its verdict: the training ends as it would without the hook."""
     ends = []
@@ -218,6 +220,7 @@ def test_a_killed_run_is_judged_by_the_launcher(workplace):
     assert not {"health.ended_by", "health.exit"} & client.get_run(run_id).data.tags.keys()
 
 
+@pytest.mark.exhaustive
 def test_clearing_does_not_turn_a_killed_run_into_a_pass(workplace):
     code, _, _ = workplace.execute(KILLED)
     assert code == -signal.SIGKILL
@@ -247,6 +250,7 @@ with mlflow.start_run(run_id=run.info.run_id):
 """
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_is_resumed_and_killed_does_not_keep_its_verdict(workplace):
     code, _, err = workplace.execute(
         "import mlflow\n" + LOG + "with mlflow.start_run(run_name='resumed'):\n    log()\n"

@@ -115,7 +115,7 @@ def test_the_exec_log_knows_the_first_rank_that_failed_of_the_last_attempt(tmp_p
     assert exec_log_of(tmp_path, *ready, failed, again).failed == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_torchrun_with_a_rank_that_dies_first(tmp_path):
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(TRAINING)

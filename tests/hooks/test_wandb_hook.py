@@ -80,6 +80,7 @@ def test_all_ways_of_ending(workplace):
     ]
 
 
+@pytest.mark.exhaustive
 def test_an_error_that_nobody_catches_after_a_late_hook(workplace):
     """Switched on when the run is there already: nobody waits for the verdict, and it is on the run all the same.
 
@@ -103,6 +104,7 @@ def test_an_error_that_nobody_catches_after_a_late_hook(workplace):
         ),
     ],
 )  # fmt: skip
+@pytest.mark.exhaustive
 def test_ends_that_only_the_launcher_sees(workplace, end, code, cause, verdict):
     """SIGTERM goes to the launcher, as a scheduler sends it, who passes it on."""
     script = f"{LOG}\nrun = wandb.init(project='p', name='died')\n{UP_TO_DISK}print('trained', flush=True)\n{end}\n"
@@ -116,6 +118,7 @@ def test_ends_that_only_the_launcher_sees(workplace, end, code, cause, verdict):
     assert f"tracker-health: {verdict[0].upper()} died: " in err
 
 
+@pytest.mark.exhaustive
 def test_runs_on_a_server(workplace):
     script = AUTOLOG + LOG + "log(wandb.init(project='p', id='one'), diverges=True); wandb.finish()\n"
     script += "log(wandb.init(project='p', id='two'))\nprint('end')\n"
@@ -128,6 +131,7 @@ def test_runs_on_a_server(workplace):
     assert f"({server.url}/team/p/runs/one)" in err
 
 
+@pytest.mark.exhaustive
 def test_a_killed_run_on_a_server(workplace):
     script = LOG + "log(wandb.init(project='p', id='killed'))\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     with WandbServer() as server:

@@ -61,6 +61,7 @@ def train(installed, workplace):
     return run
 
 
+@pytest.mark.exhaustive
 def test_the_plugin_of_a_wheel(train, installed):
     """Nothing without being asked; then by the variable alone."""
     _, err, verdict = train("python", "-c", SCRIPT, "unasked")
@@ -92,6 +93,7 @@ def test_the_variable_alone_with_wandb(installed, workplace, asked, found):
     assert len(reports) == (asked == "1")
 
 
+@pytest.mark.exhaustive
 def test_exec_of_a_wheel(train, installed):
     out, err, verdict = train("tracker-health", "exec", "--", "python", "-c", SCRIPT, "installed")
     assert (out.startswith(str(installed)), err.count("tracker-health: PASS installed: "), verdict) == (True, 1, "pass")

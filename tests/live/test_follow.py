@@ -106,7 +106,7 @@ def follow(run, config="default", wait=None, **options):
 # What is said
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_finding_is_said_once_with_its_step_and_the_end_at_last(mlflow, uri):
     run = Tracked(mlflow, uri, diverging())
     lines = follow(run)
@@ -119,7 +119,7 @@ def test_a_finding_is_said_once_with_its_step_and_the_end_at_last(mlflow, uri):
     assert not run.ours
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_healthy_run_is_left_alone(mlflow, uri):
     lines = follow(Tracked(mlflow, uri, falling()), stop_on="warn")
     assert [one.split()[0] for one in lines] == ["following", "it"]
@@ -178,7 +178,7 @@ def reads_of(monkeypatch, kind):
     return at
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_histories_are_fetched_where_they_grew_by_a_twentieth(mlflow, uri, monkeypatch):
     read = reads_of(monkeypatch, MlflowRun)
     follow(Tracked(mlflow, uri, falling(200)), every=86_400.0)
@@ -241,7 +241,7 @@ def test_arguments_that_make_no_sense():
 # Asking
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_is_asked_to_stop_and_ended_as_it_says(mlflow, uri):
     run = Tracked(mlflow, uri, diverging())
     asked = []
@@ -263,7 +263,7 @@ def test_a_run_is_asked_to_stop_and_ended_as_it_says(mlflow, uri):
     assert run.tags["health.ended"] == "pruned"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_that_goes_on_is_asked_once_and_again_where_that_was_lost(mlflow, uri, monkeypatch):
     run, asks, ask = Tracked(mlflow, uri, diverging()), [], MlflowRun.ask_to_stop
     monkeypatch.setattr(MlflowRun, "ask_to_stop", lambda self, text: asks.append(text) or ask(self, text))
@@ -280,7 +280,7 @@ def test_a_run_that_goes_on_is_asked_once_and_again_where_that_was_lost(mlflow, 
     assert "health.stop" not in run.tags
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_request_that_is_refused_is_tried_again(mlflow, uri, monkeypatch):
     run, asks, ask = Tracked(mlflow, uri, diverging()), [], MlflowRun.ask_to_stop
 
@@ -297,7 +297,7 @@ def test_a_request_that_is_refused_is_tried_again(mlflow, uri, monkeypatch):
     assert sum("asked it to stop" in one for one in lines) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_in_a_dry_run_nobody_is_asked(mlflow, uri):
     run = Tracked(mlflow, uri, diverging())
     lines = follow(run, stop_on="fail", dry_run=True)
@@ -330,7 +330,7 @@ def delivered(config, uri):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ended", [False, True], ids=["again while it goes on", "when it is over"])
 @pytest.mark.thinned(2)
 def test_a_confirmed_fail_is_sent_once_and_its_final_verdict_not_again(mlflow, uri, receiver, ended):
@@ -353,7 +353,7 @@ def test_a_confirmed_fail_is_sent_once_and_its_final_verdict_not_again(mlflow, u
         assert len(receiver.accepted) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "quiet",
     [{"mode": "shadow"}, {"notify": {"mute": ("experiment:live",)}}, {"notify": {"webhook": ""}}],
@@ -367,7 +367,7 @@ def test_nothing_is_sent_where_that_is_not_wanted(mlflow, uri, receiver, quiet):
     assert not run.ours
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_dry_run_sends_nothing(mlflow, uri, receiver):
     run = Tracked(mlflow, uri, diverging())
     follow(run, told_to(receiver), dry_run=True)
@@ -403,6 +403,7 @@ def frozen(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["folder", "mlflow"])
+@pytest.mark.thinned(24)
 def test_a_loss_above_the_band_is_said_while_it_goes_on_and_sent_once(
     mlflow,
     uri,
@@ -499,7 +500,7 @@ with mlflow.start_run() as run:
 @pytest.mark.slow
 @pytest.mark.parametrize("wants", ["obeys", "did not ask"])
 @pytest.mark.parametrize("store", ["sqlite", "server"])
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(12)
 def test_a_training_and_its_follower_in_processes_of_their_own(request, tmp_path, store, wants):
     place = request.getfixturevalue("sqlite_uri" if store == "sqlite" else "server_uri")
     source = TRAINING.replace("LiveHealth(", "often(LiveHealth)(")
@@ -556,7 +557,7 @@ def tags_of(uri, run):
 # Weights & Biases
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_wandb_run_is_followed_asked_and_told_about_once(wandb_server, receiver, monkeypatch):
     monkeypatch.setattr("tracker_health.stores.wandb.online_writer._LOOKS", (0,))
     kept = wandb_server.store.new_run("team", "live", "abc")

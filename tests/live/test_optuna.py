@@ -70,7 +70,7 @@ def test_whom_it_prunes_and_what_it_writes_onto_them():
     assert "LOS004" in trials["diverges"].user_attrs[STOPPED]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_study_goes_on_after_trials_that_ended_in_nan():
     study = study_of(HealthPruner(plan=N, rest=0))
     run_each(study)
@@ -80,7 +80,7 @@ def test_a_study_goes_on_after_trials_that_ended_in_nan():
     assert all(trial.state is PRUNED for trial in study.trials if trial.params["kind"] != "falls")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_why_a_trial_ended_is_said_on_its_own_run_and_not_on_that_of_the_study(mlflow, uri):
     pruner = HealthPruner(plan=N, rest=0)
 
@@ -263,7 +263,7 @@ def test_another_process_takes_a_trial_over_and_decides_alike():
     assert step == run_each(study_of(HealthPruner(plan=N, rest=0)))["diverges"].last_step
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_threads_decide_as_one_does():
     curves = {f"{kind} {index}": values for index in range(3) for kind, values in LOSSES.items()}
     alone = run_each(study_of(HealthPruner(plan=N, rest=0)), curves)
@@ -290,7 +290,7 @@ study.optimize(train, n_trials=4)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_processes_share_a_database(tmp_path):
     uri = f"sqlite:///{tmp_path}/study.db"
     study = optuna.create_study(study_name="s", storage=uri)
@@ -315,7 +315,7 @@ def test_processes_share_a_database(tmp_path):
     assert sum(trial.state is PRUNED for trial in trials) == 6
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nothing_is_kept_of_trials_that_ended():
     pruner = HealthPruner(plan=N, rest=0)
     study = study_of(pruner)

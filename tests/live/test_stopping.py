@@ -84,7 +84,7 @@ def test_a_stop_stands_on_the_run_which_is_no_failure_of_its_process(mlflow, uri
     assert stop_of(tags_of(mlflow, run)["health.stopped"]) == stop
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_stop_that_the_training_did_not_obey_says_nothing(mlflow, uri):
     with mlflow.start_run() as run:
         health = LiveHealth(rest=0, plan=120)
@@ -96,6 +96,7 @@ def test_a_stop_that_the_training_did_not_obey_says_nothing(mlflow, uri):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", ["FAILED", "KILLED"])
+@pytest.mark.thinned(24)
 def test_however_its_tracker_calls_what_came_of_a_stop(mlflow, uri, status):
     with mlflow.start_run() as run:
         health = LiveHealth(rest=0, plan=120)
@@ -107,7 +108,7 @@ def test_however_its_tracker_calls_what_came_of_a_stop(mlflow, uri, status):
     assert not [one for one in report.findings if one.code.startswith("RUN")]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_in_a_dry_run_nothing_is_written(mlflow, uri):
     with mlflow.start_run() as run:
         health = LiveHealth(rest=0, plan=120, dry_run=True, alert=False)
@@ -117,7 +118,7 @@ def test_in_a_dry_run_nothing_is_written(mlflow, uri):
     assert not [name for name in tags_of(mlflow, run) if name.startswith("health.")]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_finding_marks_the_run_where_that_is_asked_for(mlflow, uri):
     with mlflow.start_run() as run:
         health = LiveHealth(rest=0, plan=120, stop_on=None, alert=True)

@@ -101,7 +101,7 @@ def test_with_one_process_it_changes_nothing():
     assert step == alone()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(_NO_GLOO, reason="no gloo")
 @pytest.mark.parametrize("second", ["healthy", "other"])
 def test_all_stop_where_the_first_does(tmp_path, second):
@@ -113,7 +113,7 @@ def test_all_stop_where_the_first_does(tmp_path, second):
     assert (first["told"], other["told"]) == (first["findings"], 0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(_NO_GLOO, reason="no gloo")
 def test_all_obey_a_request_at_the_same_look(tmp_path):
     first, other = stopped(tmp_path, _ASKED)
@@ -122,7 +122,7 @@ def test_all_obey_a_request_at_the_same_look(tmp_path):
     assert "asked to: by hand" in first["why"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(_NO_GLOO, reason="no gloo")
 def test_no_process_waits_for_a_first_one_that_has_failed(tmp_path):
     found = stopped(tmp_path, _FIRST_FAILS)
@@ -130,7 +130,7 @@ def test_no_process_waits_for_a_first_one_that_has_failed(tmp_path):
     assert all(one["broken"] and one["later"] == 0 for one in found)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(_NO_GLOO, reason="no gloo")
 def test_one_process_may_log_alone_unless_it_asked_for_more(tmp_path):
     first, _ = stopped(tmp_path, _ONE_ALONE)

@@ -52,7 +52,7 @@ def trained(model, steps, until=None, **options):
     return monitor
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:tracker-health")
 def test_a_training_that_cannot_succeed_is_ended(tmp_path):
     torch.manual_seed(0)
@@ -153,7 +153,7 @@ def tag_of(client, run):
     return client.get_run(run.info.run_id).data.tags.get("health.live")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:tracker-health")
 def test_the_mark_on_an_mlflow_run_goes_when_the_verdict_stands(store):
     client, uri, experiment = store
@@ -169,7 +169,7 @@ def test_the_mark_on_an_mlflow_run_goes_when_the_verdict_stands(store):
     assert "health.verdict" in client.get_run(run.info.run_id).data.tags
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_clear_takes_the_mark_off_a_run_without_a_verdict(store):
     client, uri, experiment = store
     with mlflow.start_run(experiment_id=experiment) as run:
@@ -181,7 +181,7 @@ def test_clear_takes_the_mark_off_a_run_without_a_verdict(store):
     assert tag_of(client, run) == "births"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_tag_of_the_users_own_is_left_alone(store):
     client, _, experiment = store
     with mlflow.start_run(experiment_id=experiment) as run:
@@ -210,7 +210,7 @@ class Hanging:
     log_artifact = get_run = log_batch
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_server_that_does_not_answer_holds_nothing_up(tmp_path, monkeypatch):
     client = Hanging()
     run = ActiveMlflowRun(client, "0" * 32)
@@ -303,7 +303,7 @@ def test_wandb_alerts_people_where_the_setting_is_on(monkeypatch, tmp_path):
     assert text.endswith("https://wandb/x")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "settings",
     ["", "[notify]\nwandb_alert = false\n", ON + 'mute = ["project:pr*"]\n', ON + 'mute = ["tag:mine=*"]\n', 'mode = "shadow"\n' + ON],
@@ -314,7 +314,7 @@ def test_wandb_alerts_nobody_otherwise(monkeypatch, tmp_path, settings):
     assert alerted(monkeypatch, tmp_path, settings, WandbsRun())[1] == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:tracker-health")
 def test_an_alert_that_fails_costs_the_training_nothing(monkeypatch, tmp_path):
     run = WandbsRun(broken=True)
@@ -349,7 +349,7 @@ run.finish()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("on", [True, False])
 def test_the_log_of_an_offline_run_has_the_alert(tmp_path, on):
     pytest.importorskip("wandb")

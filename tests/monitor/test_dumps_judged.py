@@ -122,6 +122,7 @@ def test_a_broken_dump_is_an_error_of_the_rules_that_need_it(tmp_path):
     assert any("w.safetensors" in one.source or "sampled_gradients" in one.source for one in report.errors)
 
 
+@pytest.mark.exhaustive
 def test_an_mlflow_run_keeps_them_as_artifacts(tmp_path, mlflow, store):
     _, uri, experiment = store
     torch.manual_seed(0)

@@ -131,7 +131,7 @@ def test_statistics_are_those_of_a_naive_implementation(accumulation):
         assert_same(metrics, expected[step])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # torch's own
 @pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="no compiler for torch.compile")
 @pytest.mark.parametrize("accumulation", [1, 4])
@@ -359,7 +359,7 @@ def test_numbers_are_fetched_once_a_measured_step(monkeypatch):
     assert len(calls) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_training_that_just_ends_loses_nothing(tmp_path):
     script = (
         "import torch\nfrom tracker_health import watch\nmodel = torch.nn.Linear(3, 2)\n"

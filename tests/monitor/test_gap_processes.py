@@ -140,6 +140,7 @@ def together(script, kind, tmp_path, *more):
 
 @pytest.mark.parametrize("kind", ["fsdp", "ddp"])
 @pytest.mark.parametrize("compiled", ["plain", "compiled"])
+@pytest.mark.exhaustive
 def test_two_processes_say_what_one_says(kind, compiled, tmp_path):
     together(_STATISTICS, "one", tmp_path, "plain")
     together(_STATISTICS, kind, tmp_path, compiled)
@@ -158,6 +159,7 @@ def test_two_processes_say_what_one_says(kind, compiled, tmp_path):
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("kind", ["fsdp", "ddp"])
+@pytest.mark.exhaustive
 def test_two_processes_write_the_gradients_that_one_writes(kind, tmp_path):
     for one in ("one", kind):
         together(_DUMPS, one, tmp_path)
@@ -179,12 +181,14 @@ def test_two_processes_write_the_gradients_that_one_writes(kind, tmp_path):
             torch.testing.assert_close(read[1][name], value)
 
 
+@pytest.mark.exhaustive
 def test_no_process_waits_for_one_that_has_failed(tmp_path):
     together(_ONE_FAILS, "fsdp", tmp_path)
     assert [one.step for one in read_gradient_dumps(tmp_path / "dumps")] == [1, 2]
     assert len((tmp_path / "gap.jsonl").read_text().splitlines()) >= 5  # the head, and all four steps
 
 
+@pytest.mark.exhaustive
 def test_all_processes_stop_at_the_same_step(tmp_path):
     together(_STOPS, "fsdp", tmp_path)
     first, second = ((tmp_path / f"stopped{rank}").read_text() for rank in (0, 1))

@@ -362,7 +362,7 @@ def test_a_model_is_traced_without_the_measuring():
     assert not {"aten::amax", "aten::linalg_vector_norm"} & {node.kind() for node in traced.inlined_graph.nodes()}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_thousand_layers(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(2000)))

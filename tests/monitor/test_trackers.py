@@ -81,7 +81,7 @@ class Named(nn.Module):
         return self.head(x)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("detail", ["file", "metrics"])
 def test_a_name_that_mlflow_refuses_costs_no_metric(detail, store, recwarn):
     client, uri, experiment = store

@@ -94,7 +94,7 @@ def test_nor_among_the_results_of_other_commands(tool, plugin, arguments):
     assert all(json.loads(line) for line in done.stdout.splitlines())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_role_that_a_plugin_asks_for_can_be_set(tool, plugin, tmp_path):
     rows = [json.dumps({"step": step, "loss": 2.0 * 0.97**step, "ppl": 3.0}) for step in range(50)]
     (tmp_path / "run" / "train_log.jsonl").write_text("\n".join(rows))

@@ -49,7 +49,7 @@ def test_a_plugin_rule_is_measured_and_votes(report, good):
     assert entry(document, "TEA001")["thresholds"] == {"ceiling": 0.01}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_preview_rule_of_a_plugin_is_shown_without_a_vote(report, good):
     code, document = report("--set", "probes.high-start.ceiling=0.001", plugins=[good])
     result = entry(document, "TEA002")
@@ -58,7 +58,7 @@ def test_a_preview_rule_of_a_plugin_is_shown_without_a_vote(report, good):
     assert (code, document["verdict"]) == (1, "fail")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("word", ["TEA001", "tea001", "high-end"])
 @pytest.mark.thinned(3)
 def test_a_plugin_rule_is_selected_and_ignored(report, good, word):
@@ -78,7 +78,7 @@ def test_a_threshold_of_a_plugin_rule_is_checked(tool, good):
         assert told in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_plugin_rule_is_listed_and_explained(tool, good):
     lines = tool("probes", plugins=[good]).stdout.splitlines()
     assert lines[-2].startswith("TEA001  high-end ")
@@ -129,7 +129,7 @@ def digest(tool, *plugins, **environment):
     return done.stdout.strip()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_digest_changes_with_plugins_and_their_versions(tool, installed):
     without, old = digest(tool), digest(tool, installed("good_plugin"))
     new = digest(tool, installed("good_plugin", version="1.1"))
@@ -139,7 +139,7 @@ def test_the_digest_changes_with_plugins_and_their_versions(tool, installed):
     assert digest(tool, installed("good_plugin"), TRACKER_HEALTH_PLUGINS="0") == without
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_is_judged_again_when_a_plugin_changes_its_version(tool, installed):
     said = {
         "first": tool("annotate", "run", plugins=[installed("good_plugin")]).stdout,
@@ -149,7 +149,7 @@ def test_a_run_is_judged_again_when_a_plugin_changes_its_version(tool, installed
     assert ["written" in said["first"], "unchanged" in said["again"], "written" in said["newer"]] == [True] * 3
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_plugin_that_works_at_last_changes_the_digest(tool, installed, tmp_path):
     (tmp_path / "more").mkdir()
     before = digest(tool, installed("broken_import"), tmp_path / "more")
@@ -164,7 +164,7 @@ def test_a_plugin_that_works_at_last_changes_the_digest(tool, installed, tmp_pat
 # Plugins that do not work
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_plugin_that_cannot_be_loaded_is_an_error_and_nothing_else(report, installed):
     alone = report()[1]
     code, document = report(plugins=[installed("broken_import")])
@@ -213,7 +213,7 @@ NOT_USED = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_is_no_sound_rule_is_named_and_the_sound_one_beside_it_runs(report, installed):
     alone = report()[1]
     code, document = report(plugins=[installed("broken_rules")])
@@ -252,7 +252,7 @@ def test_a_broken_plugin_never_hides_a_verdict(tool, installed, write_log):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_other_commands_work_beside_a_broken_plugin(tool, installed):
     plugins = [installed("broken_import"), installed("broken_rules")]
     for arguments in (["probes"], ["explain", "LOS004"], ["explain", "SND001"], ["--help"]):

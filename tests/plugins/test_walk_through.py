@@ -59,7 +59,7 @@ def shell(tmp_path):
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_page_does_what_it_says(shell):
     output, kinds = "", []
     for block in _BLOCK.finditer(PAGE.read_text(encoding="utf-8")):

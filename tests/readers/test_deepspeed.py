@@ -195,7 +195,7 @@ def test_shapes_of_too_many_parameters_are_refused(changed):
     assert "shapes of more than" in refused(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_is_kept_for_a_parameter_is_bounded(changed):
     values = torch.tensor([1.0, 2.0])
     entry = {"exp_avg": values, "exp_avg_sq": values} | dict.fromkeys(range(100_000))

@@ -109,7 +109,7 @@ def try_sample(sample, save, folder, judge):
 
 @pytest.mark.parametrize("form", list(SAVE))
 @pytest.mark.parametrize("name", list(BOTH))
-@pytest.mark.thinned(15)
+@pytest.mark.thinned(24)
 @pytest.mark.slow
 def test_a_state_of_either_format(name, form, tmp_path, judge):
     found = try_sample(BOTH[name], SAVE[form], tmp_path, judge)
@@ -127,7 +127,7 @@ def test_a_file_of_another_kind(name, tmp_path, judge):
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["training_state.pt"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", list(WEIGHTS))
 @pytest.mark.thinned(11)
 def test_weights_beside_a_sound_checkpoint(name, tmp_path, judge):
@@ -141,7 +141,7 @@ def test_logs(name, tmp_path, judge):
     try_sample(LOGS[name], None, tmp_path, judge)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("form", list(SAVE))
 @pytest.mark.parametrize("name", list(NAMES))
 @pytest.mark.thinned(12)

@@ -34,7 +34,7 @@ TEXTS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", list(TEXTS))
 @pytest.mark.thinned(8)
 def test_hostile_text_takes_nothing_from_the_rows_around_it(name, tmp_path, measured):

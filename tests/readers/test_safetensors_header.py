@@ -185,7 +185,7 @@ def test_the_costliest_headers_stay_within_time_and_memory(name, tmp_path, measu
     assert measured("safetensors", write(tmp_path / "a", COSTLY[name]))["message"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_header_of_fifty_thousand_tensors_is_read(tmp_path, measured):
     header = {f"model.layers.{index}.mlp.experts.7.weight": entry(8 * index, 8 * index + 8) for index in range(50_000)}
     path = write(tmp_path / "a", header, bytes(400_000))

@@ -530,7 +530,7 @@ def test_of_far_too_many_points_every_second_row_stays_and_what_is_not_finite(ro
     assert all(math.isnan(value) if step in odd else value == step / 2 for step, value in kept)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_as_many_points_as_are_read_fit_in_memory(tmp_path, measured):
     fields = b",".join(b'"%04d":1.0' % index for index in range(10_000))
     path = tmp_path / "a.jsonl"

@@ -223,7 +223,7 @@ def sharded(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("parts", "whole"), [("dcp", "whole.pt"), ("fsdp", "fsdp.pt"), ("fsdp_flat", "fsdp.pt")])
 def test_pieces_of_two_processes_are_the_whole(sharded, parts, whole):
     """Of tensors sharded by hand in every way, and of a model under FSDP2."""
@@ -471,7 +471,7 @@ def test_a_tensor_of_half_a_gigabyte_takes_no_memory(tmp_path, measured):
 
 
 @pytest.mark.parametrize(("count", "told"), [(5, None), (10, "larger than the")])
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_values_that_are_no_settings_cost_little(tmp_path, measured, count, told):
     lists = {f"setting{one}": tuple([] for _ in range(250_000)) for one in range(count)}
     state = {"w": {"exp_avg_sq": torch.ones(2)}}

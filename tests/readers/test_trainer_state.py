@@ -175,7 +175,7 @@ HUGE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(HUGE))
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(24)
 def test_huge_files_cost_neither_time_nor_memory(name, tmp_path, measured):
     path = tmp_path / "trainer_state.json"
     path.write_bytes(HUGE[name]())

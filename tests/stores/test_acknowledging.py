@@ -62,7 +62,7 @@ ANA = ("ack", "--because", "the data has this", "--who", "ana")
 BEN = ("ack", "--wrong", "--because", "no, it has not", "--who", "ben")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_people_on_an_mlflow_server_at_once(server_uri, tmp_path):
     from mlflow import MlflowClient
 
@@ -106,7 +106,7 @@ def account(monkeypatch, name, password):
         yield
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_account_that_may_only_read(auth_server_uri, tmp_path, monkeypatch):
     """As the page on rolling it out says."""
     from mlflow import MlflowClient
@@ -148,7 +148,7 @@ def test_an_account_that_may_only_read(auth_server_uri, tmp_path, monkeypatch):
         assert [client.get_run(run).data.tags for run in (fresh, judged)] == before
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_sweep_in_shadow_writes_one_tag_once(server_uri, tmp_path):
     from mlflow import MlflowClient
 
@@ -213,7 +213,7 @@ def wandb_elsewhere(tmp_path):
     process.communicate(timeout=20)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("machines", [1, 2])
 def test_two_people_on_a_wandb_server_at_once(wandb_elsewhere, tmp_path, machines):
     environment, reader, look = wandb_elsewhere

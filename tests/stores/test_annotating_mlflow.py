@@ -86,7 +86,7 @@ def test_the_slower_of_two_is_told(local, monkeypatch):
     assert local.open(run_id).recorded().digest == PENDING
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_file_of_one_who_began_with_us_and_died_is_not_left_without_a_name(local, monkeypatch):
     """The other begins, we begin; the other notes its names and uploads, and dies; our record takes its record's place."""
     run_id, begin, other = local.run(), MlflowWriter._begin, {}

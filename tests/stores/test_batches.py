@@ -96,7 +96,7 @@ def test_an_answer_that_was_cut_off_loses_no_point(sqlite_uri, monkeypatch, cap)
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.thinned(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_one_long_run_is_read_by_itself_and_the_others_together(sqlite_uri, asked, monkeypatch, first):
     name, ids = make_runs(sqlite_uri, 12)
     monkeypatch.setattr(bulk, "PAGE_POINTS", 400)
@@ -116,6 +116,7 @@ def wait_for(histories):
         coming.join()
 
 
+@pytest.mark.exhaustive
 def test_a_server_is_asked_for_the_next_runs_while_these_are_judged(server_uri, asked, monkeypatch):
     monkeypatch.setattr(bulk, "_FIRST_RUNS", 4)
     monkeypatch.setattr(bulk, "MOST_RUNS", 8)
@@ -147,6 +148,7 @@ def listings(monkeypatch):
 
 @pytest.mark.parametrize("ended", ["before", "just now"])
 @pytest.mark.thinned(2)
+@pytest.mark.exhaustive
 def test_runs_without_artifacts_are_told_by_one_list(server_uri, listings, monkeypatch, tmp_path, ended):
     monkeypatch.setattr(empty_runs, "EMPTY_BEFORE", 4)
     monkeypatch.setattr(empty_runs, "_SKEW_SECONDS", -60 if ended == "before" else 60)
@@ -176,7 +178,7 @@ def refused(*_):
     raise OSError("403")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_cap_of_a_real_server(server_uri, asked):
     name, ids = make_runs(server_uri, 3, points=8_400)
     histories, client = shared_histories(server_uri, name)
@@ -239,7 +241,7 @@ def test_an_interrupted_batch_goes_on_where_it_stood(uri, workers, writes):
     assert verdicts(uri, ids) == {"pass": 12}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_is_annotated_costs_no_question_about_the_run(uri, monkeypatch, asked):
     name, _ = make_runs(uri, 8)
     list(th.annotate_many(runs_of_experiment(name, tracking_uri=uri), tracking_uri=uri))

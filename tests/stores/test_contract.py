@@ -348,7 +348,7 @@ class TestLoneRunFolder(StoreContract):
 
 
 @pytest.mark.slow
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(5)
 class TestServer(StoreContract):
     # What is sent, and when, is the same as to a database, and the server with passwords takes nearly all of them.
     test_one_annotator_in_the_midst_of_another_leaves_no_mixture = None
@@ -384,7 +384,7 @@ def as_admin(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(24)
 class TestServerWithPasswords(StoreContract):
     test_one_annotator_in_the_midst_of_another_leaves_no_mixture = None
 

@@ -42,7 +42,7 @@ def contents(folder):
     return {path: (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns) for path in files}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("file", ["mlflow.db", "mlruns.db", "my runs.sqlite"])
 @pytest.mark.parametrize("log", ["delete", "wal"])
 @pytest.mark.thinned(3)
@@ -61,7 +61,7 @@ def test_a_database_stands_for_its_only_run_and_is_not_changed(tmp_path, monkeyp
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_artifacts_lie_beside_a_database_that_was_moved(tmp_path):
     path = make_database(tmp_path / "place", "alone")
     shutil.move(path.parent, tmp_path / "moved")
@@ -69,7 +69,7 @@ def test_artifacts_lie_beside_a_database_that_was_moved(tmp_path):
     assert any("ValueError: mine" in one.message for one in report.results)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_of_several_runs_the_newest_are_judged(tmp_path):
     path = make_database(tmp_path / "place", "first", "second")
     (tmp_path / "place" / "mlruns" / "0").mkdir()
@@ -87,14 +87,14 @@ def test_of_several_runs_the_newest_are_judged(tmp_path):
     assert contents(path.parent) == before
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_else_is_in_the_folder_comes_first(tmp_path):
     path = make_database(tmp_path / "place", "alone")
     (path.parent / "train.log").write_text("".join(f"step {step} loss={3 - step / 100}\n" for step in range(100)))
     assert th.check(path.parent).run.store == "directory"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_database_of_another_mlflow(tmp_path):
     path = make_database(tmp_path / "place", "alone")
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -105,7 +105,7 @@ def test_a_database_of_another_mlflow(tmp_path):
     assert contents(path.parent) == before
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_without_mlflow_it_says_so(tmp_path):
     path = make_database(tmp_path / "place", "first", "second")
     script = f"import sys; sys.modules['mlflow'] = None; from tracker_health.cli import main; sys.argv[1:] = ['check', {str(path)!r}]; main()"
@@ -163,8 +163,8 @@ def files_of(folder):
     ("mode", "lost", "name"),
     [("wal", "", "by the killed"), ("wal", "-shm", "by the killed"), ("delete", "", "alone")],
 )
-@pytest.mark.thinned(3)
-@pytest.mark.slow
+@pytest.mark.thinned(12)
+@pytest.mark.exhaustive
 def test_what_a_killed_process_left_stays_as_it_is(tmp_path, mode, lost, name):
     path = make_database(tmp_path / "place", "alone")
     subprocess.run([sys.executable, "-c", KILLED, path, mode], check=True)
@@ -188,7 +188,7 @@ def test_what_a_killed_process_left_stays_as_it_is(tmp_path, mode, lost, name):
     assert th.check(run.id, tracking_uri=uri).run.name == name
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_one_that_is_too_large_to_copy_is_read_itself(tmp_path, monkeypatch):
     monkeypatch.setattr("tracker_health.stores.mlflow.private_copy.MAX_BYTES", 1000)
     path = make_database(tmp_path / "place", "alone")
@@ -197,7 +197,7 @@ def test_one_that_is_too_large_to_copy_is_read_itself(tmp_path, monkeypatch):
     assert any("was read itself, which may change its files: it is" in note for note in notes)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_is_written_after_it_was_copied_is_read(tmp_path):
     path = make_database(tmp_path / "place", "alone")
     subprocess.run([sys.executable, "-c", KILLED, path, "wal"], check=True)

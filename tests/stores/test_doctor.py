@@ -53,6 +53,7 @@ def test_an_account_that_may_only_read(auth_server_uri, monkeypatch):
     assert left_on(auth_server_uri, name) == (["run 0"], [])
 
 
+@pytest.mark.exhaustive
 def test_a_server_whose_tags_do_not_stay_is_found_out_and_left_clean(sqlite_uri, tmp_path, monkeypatch):
     from tracker_health.stores.mlflow.run import MlflowRun
 

@@ -17,7 +17,7 @@ from tracker_health.errors import RunNotFound
 from .conftest import free_port
 from .many_runs import make_runs
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 
 def verdicts(uri, ids):

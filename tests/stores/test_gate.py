@@ -294,6 +294,7 @@ def test_a_watch_without_permission_to_tag_remembers(auth_server_uri, tmp_path, 
     assert list(watch.answer_new()) == []
 
 
+@pytest.mark.exhaustive
 def test_what_was_acknowledged_may_pass_where_that_is_asked_for_and_is_recorded(server_uri, tmp_path):
     run, name, _ = registered(server_uri, tmp_path, sick=True)
     model = f"models:/{name}/1"

@@ -61,7 +61,7 @@ def test_names_of_artifacts(text, expected):
     assert artifact_name_of(text) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_version_is_judged_by_the_run_that_logged_it_and_by_its_own_files(wandb_server, tmp_path):
     environment = wandb_server.environment(tmp_path) | {"XDG_RUNTIME_DIR": str(tmp_path / "runtime")}
     for run, kind in (("good", "finite"), ("bad", "nan")):

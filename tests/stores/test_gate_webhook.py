@@ -108,7 +108,7 @@ def test_a_stranger_is_turned_away(example, monkeypatch):
         receiver.shutdown()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_new_version_is_judged_when_the_webhook_says_so(tmp_path):
     folder = tmp_path / "server"
     folder.mkdir()

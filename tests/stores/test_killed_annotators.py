@@ -93,7 +93,7 @@ def test_half_a_file_in_a_folder_is_taken_away(tmp_path):
     assert not half.parent.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_database(sqlite_uri):
     pytest.importorskip("mlflow")
     harness = MlflowHarness(sqlite_uri)

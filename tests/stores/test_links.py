@@ -120,6 +120,7 @@ def named(direct_server, monkeypatch):
         yield one
 
 
+@pytest.mark.exhaustive
 def test_a_folder_that_a_server_names_is_not_written_to(named):
     run_id = named.run(metrics={"loss": descent(200)})
     before = sorted(folder_of(named, run_id).rglob("*"))

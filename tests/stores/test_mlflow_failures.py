@@ -110,6 +110,7 @@ def drips_its_body(handler):
 @pytest.mark.slow
 @pytest.mark.parametrize("drips", [drips_its_header, drips_its_body])
 @pytest.mark.parametrize("bad", ["/", "runs/get"])
+@pytest.mark.thinned(24)
 def test_a_server_that_drips_is_given_up(quick, drips, bad):
     with serving(drips, bad) as (uri, _):
         start = time.monotonic()
@@ -130,7 +131,7 @@ def test_the_other_runs_of_a_list_do_not_wait_for_a_server_that_is_silent(quick)
     assert len(asked) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_server_that_answers_but_is_twice_too_slow_is_given_up_as_well(quick):
     with serving(drips_its_body) as (uri, asked):
         outcomes = list(th.check_many([f"{index:032x}" for index in range(20)], tracking_uri=uri))
@@ -145,7 +146,7 @@ def test_one_slow_answer_does_not_cost_the_other_runs(quick):
     assert len([path for path in asked if "run_uuid" in path]) == 3, "MLflow's own requests"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_request_that_was_given_up_does_not_keep_the_process_alive():
     with serving(drips_its_body) as (uri, _):
         script = (
@@ -219,7 +220,7 @@ def test_401_and_403_differ():
 # What is no server
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_workspace_of_databricks_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(deadline, "REQUEST_SECONDS", 10)
@@ -339,7 +340,7 @@ def test_a_verdict_that_could_not_be_written_is_told_before_the_error(local, mon
 # Deleted runs, and names that are nearly right
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_deleted_run_says_so_and_how_it_is_restored(local):
     run_id = local.run(metrics={"loss": long_descent()})
     local.client.delete_run(run_id)

@@ -113,7 +113,7 @@ def test_a_folder_with_a_run_of_its_own_beside_mlruns(folder_store, write_log):
 # Artifacts out of reach
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_artifacts_behind_a_server_that_gives_none(tmp_path):
     """Whoever reads its database, or a server that serves no artifacts, has the metrics, which are judged."""
     for served in server_of(tmp_path):

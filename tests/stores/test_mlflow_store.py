@@ -502,6 +502,7 @@ def test_a_changed_verdict_replaces_everything(store):
     assert store.artifacts(run_id, "health") == ["health/report.json"]
 
 
+@pytest.mark.exhaustive
 def test_what_was_there_before_us_under_our_names_is_left_out(store):
     theirs = {"health.summary": "the patient is well", "health.version": "3"}
     run_id = store.run(metrics={"loss": descent(), "health/severity": [(7, 60.0)]}, tags=theirs)
@@ -529,6 +530,7 @@ def test_a_users_verdict_is_not_overwritten(store, tag):
         assert store.artifacts(run_id) == []
 
 
+@pytest.mark.exhaustive
 def test_a_users_report_is_not_overwritten(store):
     """Before the first annotation, and after one that wrote no file of that name."""
     for annotated in (False, True):

@@ -348,6 +348,7 @@ def swept(sweep):
     return kinds, sweep.send_messages(whole=True)
 
 
+@pytest.mark.exhaustive
 def test_the_first_sweep_of_a_server_is_silent_and_what_fails_at_once_later_is_one_message(sqlite_uri, receiving):
     receiver = receiving()
     config = config_of(receiver)
@@ -423,6 +424,7 @@ print("ended in", time.monotonic() - begin, flush=True)
 """
 
 
+@pytest.mark.exhaustive
 def test_a_training_is_not_held_up_by_a_receiver_that_hangs(sqlite_uri, receiving, tmp_path):
     """The judge's own message: it waits for others first, and a sweep that comes after that finds it is said."""
     receiver = receiving("hang", 200)

@@ -79,6 +79,7 @@ def tracked(request, tmp_path, monkeypatch):
     return found
 
 
+@pytest.mark.exhaustive
 def test_whoever_looks_is_told(tracked):
     assert th.check(tracked.run).notes == ()
     assert json.loads(command(tracked.environment, "summary", *tracked.where, "--json").stdout)["older"] == 0
@@ -100,6 +101,7 @@ def test_whoever_looks_is_told(tracked):
     assert "had been older" not in command(tracked.environment, "sweep", *tracked.where).stderr
 
 
+@pytest.mark.exhaustive
 def test_the_hook_judges_a_resumed_run_again(tracked):
     tracked.train(range(300, 500), hook=True)
     assert tracked.step() == 499

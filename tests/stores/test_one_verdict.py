@@ -82,7 +82,7 @@ def by_run(reports):
     return {one["run"]["id"]: (one["verdict"], one["ended"]) for one in reports}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_command_gives_the_same_verdict(runs, server_uri):
     name, made = runs
     assert len(made) == 45

@@ -80,7 +80,7 @@ def test_there_are_commands_and_blocks_to_check():
     assert isinstance(cli, click.Group)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_container_that_is_gone_and_a_sweep_by_cron(server_uri, tmp_path):
     """Everything of it is killed at once. The next sweep says so, started as cron starts it: by sh, from no shell of a
     user's, with hardly anything in the environment.

@@ -57,7 +57,7 @@ def search(tmp_path):
     return Search(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_parent_says_how_the_runs_below_it_fared(search, valid_report):
     trials = [search.trial(f"trial {n}", losses) for n, losses in enumerate([GOOD, BAD, GOOD])]
     later = search.trial("not yet judged", GOOD)
@@ -104,7 +104,7 @@ def test_a_parent_that_trained_something_is_judged_by_that(search):
     assert (report.verdict, report.children) == (Verdict.FAIL, None)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_all_of_an_experiment_at_once(search):
     """Whoever is first, the parent tells of all that were judged with it."""
     for n in range(6):
@@ -119,7 +119,7 @@ def test_all_of_an_experiment_at_once(search):
     assert len(outcomes) == 7
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_sweep_brings_a_parent_up_to_date(search):
     for n in range(6):
         search.trial(f"trial {n}", GOOD)

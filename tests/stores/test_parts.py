@@ -201,7 +201,7 @@ def test_a_server_that_leads_in_a_circle_is_left(mostly_weights):
     assert server.requests < 20
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_tells_of_the_tensors_is_fetched_once_though_state_and_weights_are_asked_for(tmp_path):
     small = {key: {"step": 7, "exp_avg": torch.randn(16, 16), "exp_avg_sq": torch.rand(16, 16)} for key in range(3000)}
     states = [{"state": small, "param_groups": [{"lr": 0.1, "params": list(small)}]}]

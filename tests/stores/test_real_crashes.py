@@ -103,7 +103,7 @@ def test_a_traceback_before_the_plan_was_reached(tmp_path):
     assert "KeyError: 'of_epoch_2'" in result.message
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_data_loader_worker_that_was_killed(tmp_path):
     pytest.importorskip("torch")
     code, result, _ = crashed(tmp_path, KILLED_WORKER)
@@ -166,7 +166,7 @@ def test_an_error_that_was_caught_is_none(tmp_path):
     assert (code, result, report.ended) == (0, None, "")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mlflow_has_the_metrics_and_the_log_is_an_artifact(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -583,7 +583,7 @@ def test_files_of_a_local_wandb_run(tmp_path):
     assert rewind(folder).path == str(folder / "files" / "step_400.pt")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_versions_of_an_artifact_of_wandb(wandb_server, tmp_path, monkeypatch):
     import subprocess
     import sys

@@ -129,7 +129,7 @@ def test_a_failing_mlflow_server_fails_the_command_and_leaves_the_verdict(
     assert th.annotate(run_id, tracking_uri=proxied.uri).status == "unchanged"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_sweep_passes_over_what_a_server_does_not_give_and_comes_back(
     server_uri, proxied, checkpoint, little_patience, forgetful, monkeypatch
 ):
@@ -172,7 +172,7 @@ def test_a_model_whose_run_or_files_a_server_does_not_give_may_not_go_on(
     assert gate(f"models:/{name}/1", tracking_uri=proxied.uri).gate.answer is GateDecision.GO_ON
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_hook_at_the_end_of_a_run_writes_nothing_and_says_one_line(server_uri, proxied, checkpoint, tmp_path):
     script = f"""
 import mlflow, tracker_health

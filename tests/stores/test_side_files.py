@@ -231,7 +231,7 @@ def test_a_scheduler(run, data, base):
     assert_judged(run, "scheduler.pt", mutated(saved(state), data.draw))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @FEW
 @given(data=st.data())
 def test_a_scaler(run, data):

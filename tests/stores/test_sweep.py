@@ -64,6 +64,7 @@ def running(uri, name, *, silent_for, metrics_of_ours=False):
     return run
 
 
+@pytest.mark.exhaustive
 def test_a_sweep_annotates_what_has_no_verdict_once(server_uri, writes):
     name, ids = make_runs(server_uri, 6, sick={2})
     first, second = sweeping(server_uri, name), sweeping(server_uri, name)
@@ -209,7 +210,7 @@ def test_a_dry_run_says_how_much_and_writes_nothing(sqlite_uri, tmp_path, writes
     assert not writes
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_sweeps_at_once_leave_each_run_with_one_whole_verdict(server_uri):
     """On a busy machine one may find the other at work on a run for as long as it waits, and says so."""
     name, ids = make_runs(server_uri, 10, sick={4})
@@ -266,7 +267,7 @@ def test_a_sweep_that_keeps_on_looks_at_a_run_again_only_when_it_has_changed(sql
     assert swept(sweep) == {"annotated": 1}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_watching_sweep_ends_cleanly(sqlite_uri, sent):
     name, ids = make_runs(sqlite_uri, 1)
@@ -326,6 +327,7 @@ def test_no_more_requests_a_second_than_allowed(server_uri):
         deadline.at_most(None)
 
 
+@pytest.mark.exhaustive
 def test_the_summary_is_made_from_tags_alone(server_uri, monkeypatch):
     name, ids = make_runs(server_uri, 7, sick={1, 2})
     sweeping(server_uri, name)
@@ -350,7 +352,7 @@ def test_the_summary_is_made_from_tags_alone(server_uri, monkeypatch):
     assert json.loads(recent.stdout)["runs"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_summary_as_a_page_says_what_the_text_says_and_names_experiments(server_uri, tmp_path):
     (name, ids), (other, _) = make_runs(server_uri, 3, sick={1}), make_runs(server_uri, 40)
     sweeping(server_uri, name)

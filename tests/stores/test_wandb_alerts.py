@@ -144,6 +144,7 @@ def test_the_other_way_round(wandb_server, monkeypatch):
     receiver.close()
 
 
+@pytest.mark.exhaustive
 def test_a_sweep_alerts_once_about_many(wandb_server):
     make_sick(wandb_server, "first")
     config = replace(preset("default"), notify=ALERTS)

@@ -94,6 +94,7 @@ run.finish()
 """
 
 
+@pytest.mark.exhaustive
 def test_the_hook_knows_the_end_by_the_log_on_this_machine(wandb_server, tmp_path):
     """Here the summary on the server is as late as the history."""
     wandb_server.store.late = 600

@@ -191,7 +191,7 @@ def test_the_plan_is_found_behind_thousands_of_classes(small):
     assert (params["max_steps"], params["lr"]) == ("500", "0.1")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_long_run_costs_about_a_second_and_its_log_is_read_once(small, monkeypatch):
     """Twenty metrics and ten thousand rows; the bound on the processor's time is a wide one."""
     run = small()
@@ -385,7 +385,7 @@ run.finish()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_live_run_gets_files_only_until_it_ends(tmp_path):
     command, environment = [sys.executable, "-c", LIVE], wandb_runs.environment()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

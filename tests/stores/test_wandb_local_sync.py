@@ -55,6 +55,7 @@ def plain(run):
 
 
 @pytest.mark.parametrize("name", ["healthy", "killed"])
+@pytest.mark.exhaustive
 def test_an_annotated_run_arrives_with_its_verdict_and_as_it_was(offline_runs, tmp_path, name):
     bare = shutil.copytree(offline_runs[name], tmp_path / "bare" / offline_runs[name].name)
     run = shutil.copytree(offline_runs[name], tmp_path / "annotated" / offline_runs[name].name)

@@ -35,6 +35,7 @@ def run(wandb_server, tmp_path):
 
 
 @pytest.mark.parametrize("by_name", [False, True], ids=["all rows", "by name"])
+@pytest.mark.exhaustive
 def test_every_form_gives_the_same_histories(run, monkeypatch, by_name):
     if by_name:
         monkeypatch.setattr(online_history, "_MANY_VALUES", 0)

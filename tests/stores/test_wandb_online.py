@@ -176,6 +176,7 @@ def closing_run(name):
     return closing(th.open_run(name))
 
 
+@pytest.mark.exhaustive
 def test_ten_annotations_in_a_row_leave_one(wandb_server):
     run = logged(wandb_server)
     before = (run.notes, run.config, run.state, list(run.history))
@@ -189,6 +190,7 @@ def test_ten_annotations_in_a_row_leave_one(wandb_server):
     assert (run.notes, run.config, run.state, len(run.history)) == (*before[:3], 300)
 
 
+@pytest.mark.exhaustive
 def test_where_to_see_it_is_told(wandb_server, environment, tmp_path):
     for name in ("a", "b", "c", "d", "e", "with space"):
         logged(wandb_server, name)
@@ -256,6 +258,7 @@ def test_two_at_once_leave_one_verdict_and_lose_nothing(wandb_server, environmen
 
 
 @pytest.mark.parametrize(("late", "status"), [(2, "written"), (3, "failed")])
+@pytest.mark.thinned(24)
 def test_a_server_that_gives_for_a_moment_what_was_there_before(wandb_server, monkeypatch, late, status):
     """As one that reads from a copy of its database."""
     monkeypatch.setattr(online_writer, "_LOOKS", (0, 0, 0))
@@ -348,6 +351,7 @@ def test_a_resumed_run_that_lost_its_summary_is_annotated_again(wandb_server):
 # Files
 
 
+@pytest.mark.exhaustive
 def test_a_checkpoint_of_an_artifact_is_read_and_not_kept(wandb_server, environment, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
@@ -415,6 +419,7 @@ def test_of_a_large_checkpoint_only_the_needed_parts_are_fetched(wandb_server, t
 # Batches
 
 
+@pytest.mark.exhaustive
 def test_the_runs_of_a_project_by_a_filter(wandb_server, environment, tmp_path):
     runs = [logged(wandb_server, name, tags=[name]) for name in ("a", "b", "c")]
     where = json.dumps({"tags": {"$in": ["a", "c"]}})
@@ -444,6 +449,7 @@ def test_the_runs_of_a_sweep(wandb_server):
     assert "health:pass" not in wandb_server.store.run("team", "proj", "b").tags
 
 
+@pytest.mark.exhaustive
 def test_a_sweep_of_a_project_and_its_summary(wandb_server, environment, tmp_path):
     now = datetime.now(UTC)
     heard = {
@@ -512,6 +518,7 @@ def test_a_request_that_is_turned_away_is_sent_again(wandb_server, monkeypatch, 
     assert len([one for one in wandb_server.requests if one.operation == "Run"]) >= 5
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_counts_requests_is_left_alone_as_long_as_it_says(wandb_server, monkeypatch):
     """429 until the count begins anew, longer than the SDK goes on asking."""
     logged(wandb_server)
@@ -528,6 +535,7 @@ def test_a_server_that_counts_requests_is_left_alone_as_long_as_it_says(wandb_se
 
 
 @pytest.mark.parametrize(("status", "said"), [(429, "the server answers 429"), (503, "the server answers 503")])
+@pytest.mark.exhaustive
 def test_a_server_that_turns_everything_away_is_given_up(wandb_server, monkeypatch, status, said):
     logged(wandb_server)
     start = time.monotonic()
@@ -562,6 +570,7 @@ def test_a_web_page_in_place_of_an_answer_is_told_as_such(wandb_server, monkeypa
     assert (run.tags, run.files) == (["mine"], {})
 
 
+@pytest.mark.exhaustive
 def test_a_history_that_does_not_come_is_a_failure_of_the_server(wandb_server, monkeypatch):
     logged(wandb_server)
     monkeypatch.setattr(connection, "REQUEST_SECONDS", 3)
@@ -570,6 +579,7 @@ def test_a_history_that_does_not_come_is_a_failure_of_the_server(wandb_server, m
         th.check("wandb:team/proj/abc")
 
 
+@pytest.mark.exhaustive
 def test_a_process_ends_although_a_call_hangs(wandb_server, environment, tmp_path):
     logged(wandb_server)
     code = (
@@ -688,6 +698,7 @@ def test_errors_are_of_their_kind(wandb_server, monkeypatch, key, name, error):
 
 
 @pytest.mark.parametrize("takes_all", [False, True])
+@pytest.mark.exhaustive
 def test_a_run_that_was_annotated_in_its_folder_and_synced_is_ours_on_the_server(
     wandb_server, environment, tmp_path, takes_all
 ):

@@ -124,7 +124,7 @@ def store_of_mlflow(root):
     return root / "0" / run_id
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["params/lr", "tags/mlflow.user", "metrics/train/loss", "meta.yaml"])
 @pytest.mark.parametrize("bad", [pipe, endless], ids=lambda one: one.__name__)
 def test_a_file_of_mlflows_that_is_no_regular_one(bad, name, tmp_path):
@@ -137,7 +137,7 @@ def test_a_file_of_mlflows_that_is_no_regular_one(bad, name, tmp_path):
         assert f"{name}: it is not a regular file" in annotated
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_one_such_file_does_not_stop_a_search_for_ever(tmp_path):
     run = store_of_mlflow(tmp_path / "mlruns")
     pipe(run / "params" / "lr")
