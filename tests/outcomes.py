@@ -8,9 +8,6 @@ writes the record again. What a commit changes in it is what that commit changes
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +16,6 @@ from tracker_health import check
 
 DATA = Path(__file__).parent / "data"
 RECORD = DATA / "outcomes.jsonl"
-AGE = "AGE"
-"""A file next to a run: so many days old its files are, which version control does not keep."""
-_DAY = 86_400
-
 Outcome = dict[str, Any]
 """``lead``: the verdict and the causes; ``passed``: the rules that passed; then by code the verdict and the numbers of
 each rule that objects.
@@ -31,20 +24,14 @@ _NUMBERS = ("votes", "measured", "thresholds", "steps", "details")
 
 
 def runs() -> dict[str, Path]:
-    """The folders, by the names they have in the record."""
+    """The folders, by the names they have in the record. None is of a run whose end is told by how long it is silent."""
     plain = {f"headlines/{one.name}": one for one in (DATA / "headlines").iterdir()}
     paired = {f"cases/{one.parent.name}/{one.name}": one for one in (DATA / "cases").glob("*/*") if one.is_dir()}
     return dict(sorted({**plain, **paired}.items()))
 
 
-def outcome(run: Path, spare: Path) -> Outcome:
-    """What is found in a run; ``spare`` takes the copy of one whose files have an age."""
-    age = run.parent / AGE
-    if age.is_file():
-        run = Path(shutil.copytree(run, spare / run.name))
-        then = time.time() - _DAY * float(age.read_text())
-        for path in [run, *run.rglob("*")]:
-            os.utime(path, (then, then))
+def outcome(run: Path) -> Outcome:
+    """What is found in a run."""
     report = check(run).to_json()
     passed = [one["code"] for one in report["results"] if one["verdict"] == "pass"]
     found = {
@@ -79,10 +66,7 @@ def recorded() -> dict[str, Outcome]:
 
 def main() -> None:
     """Write the record again."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as name:
-        found = {run: outcome(path, Path(name) / str(at)) for at, (run, path) in enumerate(runs().items())}
+    found = {run: outcome(path) for run, path in runs().items()}
     RECORD.write_text("".join(f"{line}\n" for line in lines(found)), encoding="utf-8")
 
 

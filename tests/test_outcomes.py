@@ -20,8 +20,8 @@ def test_each_run_is_on_record():
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_what_is_found_is_what_was_found_before(run, tmp_path):
-    found = outcome(RUNS[run], tmp_path)
+def test_what_is_found_is_what_was_found_before(run):
+    found = outcome(RUNS[run])
     assert set(found) == set(RECORDED[run])
     changed = {code: (RECORDED[run][code], what) for code, what in found.items() if not same(what, RECORDED[run][code])}
     assert changed == {}
