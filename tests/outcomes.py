@@ -17,7 +17,7 @@ from tracker_health import check
 DATA = Path(__file__).parent / "data"
 RECORD = DATA / "outcomes.jsonl"
 Outcome = dict[str, Any]
-"""``lead``: the verdict and the causes; ``passed``: the rules that passed; then by code the verdict and the numbers of
+"""``lead``: the verdict, the first cause with its signs, and the others; ``passed``: the rules that passed; then by code the verdict and the numbers of
 each rule that objects.
 """
 _NUMBERS = ("votes", "measured", "thresholds", "steps", "details")
@@ -45,7 +45,9 @@ def outcome(run: Path) -> Outcome:
 
 def _causes(diagnosis: dict[str, Any] | None) -> Iterator[Any]:
     if diagnosis:
-        yield from (diagnosis["cause"], diagnosis["certainty"], [one["cause"] for one in diagnosis["others"]])
+        yield from (diagnosis["cause"], diagnosis["certainty"], diagnosis["score"])
+        yield {sign["name"]: sign["weight"] for sign in diagnosis["signs"]}
+        yield {one["cause"]: one["score"] for one in diagnosis["others"]}
 
 
 def lines(found: dict[str, Outcome]) -> Iterator[str]:
