@@ -8,31 +8,60 @@ writes the record again. What a commit changes in it is what that commit changes
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tracker_health import check
+from tracker_health.config import Config
+from tracker_health.evidence import Evidence
+from tracker_health.judge.engine import diagnose
+from tracker_health.report.result import Report
+from tracker_health.roles import understand
+
+from .drawn_runs import drawn_runs
 
 DATA = Path(__file__).parent / "data"
 RECORD = DATA / "outcomes.jsonl"
+EVERYTHING = Config(preset="everything", preview_votes=True, measure_only=frozenset())
+
 Outcome = dict[str, Any]
-"""``lead``: the verdict, the first cause with its signs, and the others; ``passed``: the rules that passed; then by code the verdict and the numbers of
-each rule that objects.
+"""Of a run, ``lead``: the verdict, the first cause with its signs, and the others; ``passed``: the rules that passed;
+then by code the verdict and the numbers of each rule that objects. Of a set of names, ``roles``.
 """
 _NUMBERS = ("votes", "measured", "thresholds", "steps", "details")
 
 
-def runs() -> dict[str, Path]:
-    """The folders, by the names they have in the record. None is of a run whose end is told by how long it is silent."""
-    plain = {f"headlines/{one.name}": one for one in (DATA / "headlines").iterdir()}
-    paired = {f"cases/{one.parent.name}/{one.name}": one for one in (DATA / "cases").glob("*/*") if one.is_dir()}
-    return dict(sorted({**plain, **paired}.items()))
+def outcomes() -> dict[str, Callable[[], Outcome]]:
+    """What tells the outcome of each run and set of names. None is of a run whose end is told by how long it is silent."""
+    found = {f"headlines/{one.name}": partial(_of_folder, one) for one in (DATA / "headlines").iterdir()}
+    for one in (DATA / "cases").glob("*/*"):
+        if one.is_dir():
+            found[f"cases/{one.parent.name}/{one.name}"] = partial(_of_folder, one)
+    drawn = {name: partial(_of_evidence, evidence) for name, evidence in drawn_runs()}
+    sets = (DATA / "names" / "sets.jsonl").read_text(encoding="utf-8").splitlines()
+    named = {f"names/{one['id']}": partial(_of_names, list(one["names"])) for one in map(json.loads, sets)}
+    return {**dict(sorted(found.items())), **drawn, **named}
 
 
-def outcome(run: Path) -> Outcome:
-    """What is found in a run."""
-    report = check(run).to_json()
+def _of_folder(run: Path) -> Outcome:
+    return _of_report(check(run))
+
+
+def _of_evidence(evidence: Evidence) -> Outcome:
+    return _of_report(diagnose(evidence, EVERYTHING))
+
+
+def _of_names(names: list[str]) -> Outcome:
+    meanings = understand(names)
+    return {
+        "roles": {name: [one.role, one.samples, one.quantity, one.part, one.guessed] for name, one in meanings.items()}
+    }
+
+
+def _of_report(judged: Report) -> Outcome:
+    report = judged.to_json()
     passed = [one["code"] for one in report["results"] if one["verdict"] == "pass"]
     found = {
         one["code"]: [one["verdict"], *(one[part] for part in _NUMBERS)]
@@ -40,7 +69,8 @@ def outcome(run: Path) -> Outcome:
         if one["verdict"] in ("warn", "fail")
     }
     lead = [report["verdict"], *_causes(report["diagnosis"])]
-    return json.loads(json.dumps({"lead": lead, "passed": sorted(passed), **found}))
+    outcome: Outcome = json.loads(json.dumps({"lead": lead, "passed": sorted(passed), **found}))
+    return outcome
 
 
 def _causes(diagnosis: dict[str, Any] | None) -> Iterator[Any]:
@@ -48,13 +78,6 @@ def _causes(diagnosis: dict[str, Any] | None) -> Iterator[Any]:
         yield from (diagnosis["cause"], diagnosis["certainty"], diagnosis["score"])
         yield {sign["name"]: sign["weight"] for sign in diagnosis["signs"]}
         yield {one["cause"]: one["score"] for one in diagnosis["others"]}
-
-
-def lines(found: dict[str, Outcome]) -> Iterator[str]:
-    """The record, a line for each key of each run."""
-    for run, outcome_of in found.items():
-        for key, what in outcome_of.items():
-            yield json.dumps([run, key, what], sort_keys=True, ensure_ascii=False)
 
 
 def recorded() -> dict[str, Outcome]:
@@ -67,9 +90,13 @@ def recorded() -> dict[str, Outcome]:
 
 
 def main() -> None:
-    """Write the record again."""
-    found = {run: outcome(path) for run, path in runs().items()}
-    RECORD.write_text("".join(f"{line}\n" for line in lines(found)), encoding="utf-8")
+    """Write the record again, a line for each key of each run."""
+    lines = [
+        json.dumps([name, key, what], sort_keys=True, ensure_ascii=False)
+        for name, outcome in outcomes().items()
+        for key, what in outcome().items()
+    ]
+    RECORD.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

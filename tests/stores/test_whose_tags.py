@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -9,10 +10,22 @@ import numpy as np
 import pytest
 
 from tracker_health.errors import WriteError
-from tracker_health.evidence import Series
+from tracker_health.evidence import Series, StepUnit
 from tracker_health.stores.common.ownership import is_file_name
-from tracker_health.stores.common.record import ENTRY_PREFIX, Written, entries_on, ours_on
-from tracker_health.stores.files.history_agreement import difference
+from tracker_health.stores.common.record import (
+    ENTRY_PREFIX,
+    MAX_TAG_VALUE,
+    Written,
+    bears_verdict,
+    entries_on,
+    is_annotated,
+    is_finished,
+    is_legible,
+    ours_on,
+    owns_note,
+    recorded_on,
+)
+from tracker_health.stores.files.history_agreement import agree, canonical, comparable, difference
 from tracker_health.stores.mlflow.acknowledgement_tags import MlflowMarks
 from tracker_health.stores.mlflow.note_block import BEGIN, END, has_broken_markers, with_note
 from tracker_health.words.acknowledgements import acknowledgement, in_order
@@ -202,3 +215,101 @@ def test_what_people_read_may_lack_digits_and_what_machines_read_may_not():
     full, printed = history([1.2345678, 0.5432109], "one"), history([1.235, 0.543], "other")
     assert not difference(full, printed, precise=False)
     assert difference(full, printed, precise=True)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "precise", "same"),
+    [
+        (0.5, 0.5509, False, True), (0.5, 0.5511, False, False),  # one digit behind the point: half of it, and a little
+        (1.23, 1.2350, False, True), (1.23, 1.2352, False, False),
+        (3.0, 3.4, False, True), (3.0, 3.6, False, False),
+        (0.25, 0.2, False, True), (0.25, 0.2, True, False),  # the coarser of both says what may be lost
+        (1.2345678e-9, 1.2465e-9, False, True), (1.2345678e-9, 1.26e-9, False, False),  # an exponent's: a hundredth
+        (1.0, 1.0 + 0.9e-6, True, True), (1.0, 1.0 + 1.1e-6, True, False),
+        (-1e6, -1e6 - 0.9, True, True), (1e6, -1e6, True, False),
+        (np.nan, np.nan, True, True), (np.inf, 1.0, False, False), (np.inf, np.inf, False, True),
+    ],
+)  # fmt: skip
+def test_how_far_two_values_may_be_apart(mine, theirs, precise, same):
+    assert agree(np.array([mine]), np.array([theirs]), precise=precise).tolist() == [same]
+    assert agree(np.array([theirs]), np.array([mine]), precise=precise).tolist() == [same]
+
+
+def test_a_difference_names_the_first_step_and_how_many():
+    said = difference(history([5.0, 1.0, 2.0, 3.0], "one"), history([5.0, 1.0, 2.5, 3.5], "other"), precise=True)
+    assert "differ at 2 of 4 common steps, first at step 2 (2 against 2.5)" in said
+
+
+def test_only_steps_that_count_the_same_are_compared():
+    units = [history([1.0], "one"), history([1.0], "other")]
+    both = [[replace(one, step_unit=unit) for one in units] for unit in StepUnit]
+    for (mine, _), unit in zip(both, StepUnit, strict=True):
+        for (_, theirs), other in zip(both, StepUnit, strict=True):
+            apart = {unit, other} & {StepUnit.EPOCH, StepUnit.LOG_CALL}
+            assert comparable(mine, theirs) is (unit is other or not apart)
+
+
+def test_what_some_loggers_put_before_a_name_makes_no_other_metric():
+    assert canonical("train/loss") == canonical("loss") == canonical("training/loss")
+    assert canonical("eval/loss") != canonical("loss")
+
+
+@pytest.mark.parametrize(
+    "digest", ["0123456789abcdef", "pending", "pending:0123abcd", "", "0123456789ABCDEF", "pending:", "mine", "0123"]
+)
+def test_a_digest_is_ours_by_its_form(digest):
+    tags = {"health.digest": digest, "health.verdict": "fail"}
+    ours = digest in ("0123456789abcdef", "pending", "pending:0123abcd")
+    assert is_annotated(tags) is bears_verdict(tags) is ours
+    assert (recorded_on(tags) is not None) is ours
+    assert is_finished(tags) is owns_note(tags) is (digest == "0123456789abcdef")
+    assert not is_finished({"health.digest": digest}), "there is no verdict"
+    assert owns_note({**tags, "health.verdict": "skip"}) is False
+
+
+def test_a_record_of_another_annotation_than_the_digest_says_is_one_under_way():
+    record = {**RECORD, "digest": "f" * 16, "note": True}
+    tags = {**VERDICT, "health.written": json.dumps(record)}
+    assert recorded_on(tags).digest == "pending"
+    assert owns_note(tags)
+    assert not owns_note({**tags, "health.written": json.dumps(RECORD)})
+    assert recorded_on({**VERDICT, "health.written": json.dumps(RECORD)}).digest == VERDICT["health.digest"]
+
+
+@pytest.mark.parametrize(("value", "legible"), [("{}", True), ("[]", False), ("{", False), ("[" * 5000, False)])
+def test_a_record_that_is_no_record_is_not_legible(value, legible):
+    assert is_legible({"health.written": value}) is legible
+    assert not Written.of({**VERDICT, "health.written": value})
+
+
+def test_a_record_holds_all_that_fits_and_leaves_out_measures_first():
+    names = {
+        kind: frozenset(f"{kind}-{at:04d}.{'x' * 20}" for at in range(60)) for kind in ("files", "metrics", "tags")
+    }
+    few = Written(**{kind: frozenset(sorted(some)[:5]) for kind, some in names.items()}, note=True)
+    assert few.beside(Written()) == few
+    many = Written(**names, missing=frozenset({"picture.png"}), digest="0123456789abcdef")
+    kept = many.beside(Written())
+    assert len(kept.value) <= MAX_TAG_VALUE
+    assert kept.files == many.files
+    assert kept.tags == many.tags
+    assert kept.missing == many.missing
+    assert kept.metrics < many.metrics
+    without_digest = len(replace(kept, digest="").value)
+    assert MAX_TAG_VALUE - 50 - 40 < without_digest <= MAX_TAG_VALUE - 50, "a name takes 40, a digest 50"
+    assert Written.of({**VERDICT, "health.written": kept.value}) == kept
+    beside = many.beside(kept)
+    assert len((kept | beside).value) <= MAX_TAG_VALUE
+    assert not replace(beside, note=False).beside(Written(files=frozenset(f"{at:0200d}" for at in range(40))))
+
+
+def test_what_both_records_say_is_kept_and_what_arrived_is_not_missing():
+    one = Written(files=frozenset({"a"}), metrics=frozenset({"m"}), note=True, digest="0" * 16)
+    other = Written(missing=frozenset({"a", "b"}), tags=frozenset({"t"}), digest="1" * 16)
+    both = one | other
+    assert (both.files, both.missing, both.metrics, both.tags) == ({"a"}, {"b"}, {"m"}, {"t"})
+    assert (both.note, both.digest, both.all_files) == (True, "0" * 16, {"a", "b"})
+    assert both.without(frozenset({"a", "z"})) == replace(both, files=frozenset(), missing=frozenset({"a", "b"}))
+    assert [bool(Written(**{kind: frozenset({"x"})})) for kind in ("files", "metrics", "tags", "missing")] == [True] * 4
+    assert bool(Written(note=True))
+    assert not Written(digest="0" * 16)
