@@ -1,4 +1,4 @@
-"""Runs made by a seed: every kind of curve under every role, as few real runs have them together."""
+"""Runs made by a seed: curves of every kind under every role, states and weights with every fault."""
 
 from __future__ import annotations
 
@@ -7,10 +7,24 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tracker_health.config import Config
-from tracker_health.evidence import Evidence, FloatArray, RunInfo, RunRef, Series, confirm
+from tracker_health.evidence import (
+    Attribution,
+    Evidence,
+    FloatArray,
+    MomentStats,
+    OptimizerState,
+    RunInfo,
+    RunRef,
+    Series,
+    TensorHeader,
+    TensorState,
+    WeightChange,
+    Weights,
+    confirm,
+)
 from tracker_health.judge.engine import needs_of
 
-RUNS = 160
+RUNS = 240
 Maker = Callable[[np.random.Generator, int], FloatArray]
 
 
@@ -116,6 +130,95 @@ PARAMS: dict[str, tuple[str, ...]] = {
 }
 
 
+LAYERS = ("embed", "layers.0", "layers.1", "layers.2", "norm", "head")
+
+
+def _shapes(draw: np.random.Generator) -> dict[str, tuple[int, ...]]:
+    """A model's parameters, at times an adapter's."""
+    wide, prefix = int(draw.choice([8, 64, 256])), draw.choice(["", "", "model."])
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in LAYERS[: draw.integers(2, len(LAYERS) + 1)]:
+        if draw.random() < 0.2:
+            shapes |= {f"{prefix}{layer}.lora_A.weight": (4, wide), f"{prefix}{layer}.lora_B.weight": (wide, 4)}
+        else:
+            shapes[f"{prefix}{layer}.weight"] = (wide,) if layer == "norm" else (wide, wide)
+            shapes[f"{prefix}{layer}.bias"] = (wide,)
+    return shapes
+
+
+def _stats(draw: np.random.Generator, shape: tuple[int, ...], size: float, *, signed: bool) -> MomentStats:
+    """Statistics of a tensor whose values have about this size; at times of zeros, or with a NaN."""
+    count, kind = (
+        int(np.prod(shape)),
+        draw.choice(["plain"] * 60 + ["zero", "zero", "some zeros", "some zeros", "broken"]),
+    )
+    zeros = {"zero": count, "some zeros": count // 2}.get(str(kind), 0)
+    rms = 0.0 if kind == "zero" else size
+    if kind == "broken":
+        rms = float("nan")
+    mean = rms * draw.normal(0.0, 0.05) if signed else rms * 0.6
+    rows = zeros // shape[-1] if len(shape) > 1 else None
+    low = -3 * rms if signed else 0.0
+    return MomentStats(
+        count=count,
+        mean=mean,
+        rms=rms,
+        minimum=low,
+        maximum=3 * rms,
+        zeros=zeros,
+        nonfinite=int(kind == "broken"),
+        zero_rows=rows,
+    )
+
+
+def _state(draw: np.random.Generator, shapes: dict[str, tuple[int, ...]]) -> OptimizerState:
+    steps, rate = int(10.0 ** draw.uniform(1.5, 5)), float(10.0 ** draw.uniform(-6, 0))
+    size, named = 10.0 ** draw.uniform(-9, 1), draw.random() < 0.6
+    kept = [name for name in shapes if draw.random() < draw.choice([1.0, 1.0, 0.8])]
+    tensors = []
+    for at, name in enumerate(kept):
+        first = size * 10.0 ** draw.uniform(-1, 1)
+        tensors.append(
+            TensorState(
+                id=at, shape=shapes[name], name=name if named else None, step=float(steps), kind="adam", group=0,
+                first_moment=_stats(draw, shapes[name], first, signed=True),
+                second_moment=_stats(draw, shapes[name], first**2 * draw.choice([1.0, 10.0, 1e-3]), signed=False),
+                moment_ratio=float(draw.choice([0.01, 0.1, 0.9, 1.0])),
+            )
+        )  # fmt: skip
+    group = {
+        "lr": rate,
+        "betas": (0.9, 0.999) if draw.random() < 0.9 else (0.999, 0.9),
+        "eps": float(draw.choice([1e-8, 1e-8, 1e-3])),
+        "weight_decay": float(draw.choice([0.0, 0.01, 10.0])),
+        "params": list(range(len(kept))),
+    }
+    return OptimizerState(
+        source="optimizer.pt", tensors=tuple(tensors), groups=(group,), global_step=steps,
+        attribution=Attribution.NAMED if named else Attribution.UNATTRIBUTED,
+        loss_scale=float(2.0 ** draw.integers(-3, 17)) if draw.random() < 0.2 else None,
+    )  # fmt: skip
+
+
+def _weights(draw: np.random.Generator, shapes: dict[str, tuple[int, ...]]) -> Weights:
+    scale = draw.choice([0.02, 1.0, 1e-4, 30.0])
+    every = {name: _stats(draw, shape, scale * shape[-1] ** -0.5, signed=True) for name, shape in shapes.items()}
+    tensors = tuple(
+        TensorHeader(name=name, shape=shapes[name], dtype="F32", rms=one.rms, stats=one) for name, one in every.items()
+    )
+    share = draw.choice([0.0, 0.0, 0.3, 1.0])
+    still = {name: bool(draw.random() < share) for name in shapes}
+    moved = {
+        name: 0.0 if still[name] else float(one.rms * draw.choice([1e-6, 1e-3, 0.1])) for name, one in every.items()
+    }
+    changes = tuple(WeightChange(name=name, rms=moved[name], unchanged=still[name]) for name in shapes)
+    compared = draw.random() < 0.5
+    return Weights(
+        source="model.safetensors", tensors=tensors, in_order=bool(draw.random() < 0.5),
+        previous="before.safetensors" if compared else "", changes=changes if compared else (),
+    )  # fmt: skip
+
+
 def drawn_runs() -> Iterator[tuple[str, Evidence]]:
     """The evidence of each, by name."""
     roles = needs_of(Config()).roles
@@ -137,5 +240,17 @@ def drawn_runs() -> Iterator[tuple[str, Evidence]]:
         )
         info = RunInfo(params=params, metric_names=tuple(curves))
         confirmed = confirm(series, roles.of(curves))[0]
+        shapes = _shapes(draw)
+        state = _state(draw, shapes) if number % 2 else None
+        weights = _weights(draw, shapes) if number % 4 in (2, 3) else None
         name = f"drawn/{number}"
-        yield name, Evidence(run=RunRef(store="directory", id=name, name=name), info=info, series=confirmed)
+        yield (
+            name,
+            Evidence(
+                run=RunRef(store="directory", id=name, name=name),
+                info=info,
+                series=confirmed,
+                optimizer=state,
+                weights=weights,
+            ),
+        )
