@@ -115,7 +115,7 @@ OF_NAMES = {
 PLACES = ("stores.files", "readers.checkpoint_formats", "words.gap_names", "words.layers")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("work", list(OF_NAMES), ids=lambda one: one.__name__)
 @pytest.mark.thinned(3)
 def test_no_name_takes_quadratic_time(work):

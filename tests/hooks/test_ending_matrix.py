@@ -23,7 +23,7 @@ def cells():
 
 
 @pytest.mark.parametrize(("way", "store", "judge"), list(cells()))
-@pytest.mark.thinned(11)
+@pytest.mark.thinned(22)
 def test_cell(tmp_path, way, store, judge):
     came, printed = ending_matrix.outcome(tmp_path.resolve(), way, store, judge)
     assert came == ending_matrix.expected(way, store, judge), printed

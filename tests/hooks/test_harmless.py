@@ -239,6 +239,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("how", ["killed", "ends"])
+@pytest.mark.thinned(2)
 def test_a_judge_that_waits_leaves_with_its_training(workplace, how):
     process = workplace.start(sys.executable, "-c", PREPARED, how, MLFLOW_TRACKING_URI="sqlite:///none.db")
     assert process.stdout.readline() == "True\n"
@@ -306,6 +307,7 @@ def test_what_a_signal_handler_raises_reaches_the_training_from_every_wait(silen
         done.set()
 
 
+@pytest.mark.exhaustive
 def test_an_interpreter_that_takes_long_to_start_is_not_waited_for(workplace, tmp_path):
     """As from a file system that is far away. What the training tells it meanwhile waits for it."""
     program = tmp_path / "python"

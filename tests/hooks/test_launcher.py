@@ -118,6 +118,7 @@ print(*got)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.thinned(3)
 def test_a_signal_for_the_whole_group_comes_once(number):
     """As ``timeout``, schedulers and terminals send it; one for us alone is passed on, before and after it."""
     command = [*EXEC, sys.executable, "-c", COUNTS, "6"]

@@ -144,6 +144,7 @@ for step in range(60):
     ],
 )
 @pytest.mark.thinned(2)
+@pytest.mark.exhaustive
 def test_an_end_of_wandb_that_nobody_catches(workplace, end, code, verdicts):
     """The line that is told knows of the exception, not only the verdict that follows it."""
     ended, _, err = workplace.train(WANDB + end + "\n")
@@ -153,6 +154,7 @@ def test_an_end_of_wandb_that_nobody_catches(workplace, end, code, verdicts):
     assert workplace.wandb_logs()["ended"].own["health/verdict"] in verdicts
 
 
+@pytest.mark.exhaustive
 def test_a_run_of_wandb_that_went_without_a_word_is_left_to_the_sweep(workplace):
     with WandbServer() as server:
         online = server.environment(workplace.folder) | {"WANDB_MODE": "online"}

@@ -497,7 +497,7 @@ with mlflow.start_run() as run:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("wants", ["obeys", "did not ask"])
 @pytest.mark.parametrize("store", ["sqlite", "server"])
 @pytest.mark.thinned(12)

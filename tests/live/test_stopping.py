@@ -57,7 +57,7 @@ def log_to(mlflow):
     return lambda step, value: mlflow.log_metric("loss", value, step=step)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_stop_stands_on_the_run_which_is_no_failure_of_its_process(mlflow, uri):
     with mlflow.start_run() as run:
         mlflow.log_param("max_steps", 120)

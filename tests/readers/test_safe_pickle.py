@@ -355,7 +355,7 @@ COSTLY = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(COSTLY))
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(3)
 def test_the_costliest_pickles_stay_within_time_and_memory(name, tmp_path, measured):
     path = tmp_path / "data.pkl"
     path.write_bytes(COSTLY[name]())

@@ -253,7 +253,7 @@ def test_what_is_annotated_costs_no_question_about_the_run(uri, monkeypatch, ask
     assert asked == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_runs_that_are_annotated_already_are_read_together_where_many_have_to_be(sqlite_uri, asked, monkeypatch):
     monkeypatch.setattr(experiment, "_PAGE", 4)
     name, ids = make_runs(sqlite_uri, 8)
@@ -269,7 +269,7 @@ def test_runs_that_are_annotated_already_are_read_together_where_many_have_to_be
     assert asked == []  # the others have not changed
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_filter_for_what_we_write_loses_no_run(uri, monkeypatch, writes):
     monkeypatch.setattr(experiment, "_PAGE", 5)
     name, ids = make_runs(uri, 13)

@@ -383,8 +383,7 @@ def as_admin(monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "for the tests only")
 
 
-@pytest.mark.slow
-@pytest.mark.thinned(24)
+@pytest.mark.exhaustive
 class TestServerWithPasswords(StoreContract):
     test_one_annotator_in_the_midst_of_another_leaves_no_mixture = None
 

@@ -113,7 +113,7 @@ print(highest // 1024, round(time.monotonic() - begin))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", list(ANSWERS))
 @pytest.mark.thinned(12)
 def test_an_answer_without_end_costs_little_memory_and_time(kind, tmp_path):

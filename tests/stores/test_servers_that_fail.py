@@ -225,7 +225,7 @@ WANDB_FAULTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("fault", WANDB_FAULTS)
 @pytest.mark.parametrize("endpoint", WANDB_ENDPOINTS)
 def test_a_failing_wandb_server_fails_the_command_and_leaves_the_verdict(

@@ -85,7 +85,7 @@ def theirs_of(run):
     ("name", "verdict"), [("healthy", "pass"), ("odd", "fail"), ("empty", "skip"), ("killed", "fail")]
 )
 @pytest.mark.thinned(4)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_verdict_is_seen_by_wandbs_own_reader(runs, name, verdict):
     run = runs[name]
     before, records = state_of(run), theirs_of(run)

@@ -52,6 +52,7 @@ def test_every_form_gives_the_same_histories(run, monkeypatch, by_name):
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.thinned(4)
 def test_they_are_judged(run, form):
     run.nested = form
     report = th.check("wandb:team/proj/nested")

@@ -143,7 +143,7 @@ def _at_once(monkeypatch):
     monkeypatch.setattr("tracker_health.stores.wandb.online_writer._LOOKS", (0,))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 class TestOnline(StoreContract):
     @pytest.fixture
     def harness(self, wandb_server):
@@ -153,7 +153,7 @@ class TestOnline(StoreContract):
 setattr(TestOnline, MIDST, None)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.exhaustive
 class TestFromSeveralMachines(StoreContract):
     """Where no lock keeps the annotators apart: only what they see on the server does."""
 
