@@ -30,13 +30,13 @@ settings.register_profile("fuzz", _ANY_SPEED, print_blob=True)
 settings.load_profile("repeatable")
 
 
-SERVERS = {"server_uri", "direct_server", "auth_server_uri", "remote", "server"}
-"""Fixtures that start a server of MLflow, and the parameters of fixtures that ask for one."""
+SERVERS = {"server_uri", "direct_server", "auth_server_uri", "remote", "server", "offline_runs"}
+"""Fixtures that start a server of MLflow or let W&B's SDK log, and the parameters of fixtures that ask for a server."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what takes long: tests with a real server, those that disturb a
+    """Mark what takes long: tests with a real server or SDK, those that disturb a
     database at each of its writes, and the cells of a matrix that walk the same path as others."""
     cells: Counter[object] = Counter()
     for item in items:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-FEW = 20
+FEW = 12
 
 
 def draws(many: int) -> int:

@@ -51,6 +51,7 @@ def test_nothing_breaks(judged):
         json.dumps(one.report.to_json(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_healthy_runs_pass(sure):
     healthy = [one for one in sure if one.row["label"] == "healthy"]
     assert len(healthy) >= 50

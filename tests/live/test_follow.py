@@ -154,6 +154,7 @@ def test_a_folder_to_which_nothing_comes_is_over(tmp_path, monkeypatch):
     assert "it is over at step 59: silent (" in lines[-1]
 
 
+@pytest.mark.slow
 def test_what_a_run_calls_itself_is_shown_in_one_line(mlflow, uri):
     run = Tracked(mlflow, uri, [1.0] * 6)
     run.client.set_tag(run.name, "mlflow.runName", "a\nb\x1b[31m" + "c" * 900)

@@ -43,6 +43,7 @@ def train(model, log, **options):
 
 
 @pytest.mark.parametrize("detail", ["file", "metrics"])
+@pytest.mark.thinned(2)
 def test_an_mlflow_run(detail, store):
     client, uri, experiment = store
     with mlflow.start_run(experiment_id=experiment) as run:

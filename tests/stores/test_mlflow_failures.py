@@ -246,6 +246,7 @@ def test_an_address_of_another_kind_is_told_to_be_no_store():
 
 
 @pytest.mark.parametrize("uri", ["sqlite:///file:{}?mode=ro&uri=true", "sqlite:///{}?timeout=5"])
+@pytest.mark.slow
 def test_looking_into_a_database_makes_no_folder(local, tmp_path, monkeypatch, uri):
     (tmp_path / "a b").mkdir()
     (tmp_path / "here").mkdir()
