@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -29,28 +30,40 @@ settings.register_profile("repeatable", _ANY_SPEED, derandomize=True, max_exampl
 settings.register_profile("fuzz", _ANY_SPEED, print_blob=True)
 settings.load_profile("repeatable")
 
-
+ALL_LEFT_OUT = re.compile(r"^pytestmark = pytest\.mark\.(?:slow|exhaustive)$", re.MULTILINE)
 SERVERS = {"server_uri", "direct_server", "auth_server_uri", "remote", "server", "offline_runs"}
 """Fixtures that start a server of MLflow or let W&B's SDK log, and the parameters of fixtures that ask for a server."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A module all of whose tests are left out is not even imported: it is these that import most."""
+    left_out = "not slow" in config.option.markexpr and "not exhaustive" in config.option.markexpr
+    if left_out and collection_path.name.startswith("test_") and collection_path.suffix == ".py":
+        return ALL_LEFT_OUT.search(collection_path.read_text(encoding="utf-8")) is not None or None
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what takes long: tests with a real server or SDK, those that disturb a
-    database at each of its writes, and the cells of a matrix that walk the same path as others."""
+    """Mark what takes long: tests with a real server or SDK, those that disturb a database at each of its writes, and
+    the cells of a matrix that walk the same path as others.
+    """
     cells: Counter[object] = Counter()
     for item in items:
         params = getattr(item, "callspec", None)
         values = {one for one in params.params.values() if isinstance(one, str)} if params else set()
         if not SERVERS.isdisjoint({*item.fixturenames, *values}):
             item.add_marker("slow")
-        if item.get_closest_marker("every_write") and item.get_closest_marker("costly_writes"):
-            item.add_marker("slow")
         for node, thinned in item.iter_markers_with_node("thinned"):
             matrix = item.function if node is item else node  # of a class: all its tests, in the order they are written
             cells[matrix] += 1
             if (cells[matrix] - 1) % thinned.args[0]:
                 item.add_marker("exhaustive")
+        if item.get_closest_marker("costly_writes") and not item.get_closest_marker("exhaustive"):
+            name = item.name.partition("[")[0]
+            cells[name] += 1
+            if item.get_closest_marker("every_write") or cells[name] > 1:
+                item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

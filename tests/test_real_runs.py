@@ -58,6 +58,7 @@ def test_healthy_runs_pass(sure):
     assert share(healthy, flagged=False) >= 0.95
 
 
+@pytest.mark.slow
 def test_sick_runs_are_flagged(public_runs, sure):
     bad = [one for one in sure if one.row["label"] in public_runs.CLASSES]
     assert share(bad, flagged=True) >= 0.9

@@ -51,6 +51,7 @@ def codes(place, script):
 
 @pytest.mark.parametrize("name", list(ENDS))
 @pytest.mark.thinned(3)
+@pytest.mark.slow
 def test_the_return_code_is_the_same(workplace, name):
     found, err = codes(workplace, BEGIN + ENDS[name])
     assert found == [found[0]] * 3, err

@@ -446,6 +446,7 @@ def invoked(*arguments):
     return CliRunner().invoke(cli, ["follow", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_the_run_and_says_what_it_found(mlflow, uri, monkeypatch):
     run = Tracked(mlflow, uri, diverging())
     monkeypatch.setattr(StopFlag, "wait", lambda self, seconds: run.go_on())

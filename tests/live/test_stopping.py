@@ -190,6 +190,7 @@ def asked_after(steps, ask, log):
     return logs
 
 
+@pytest.mark.slow
 def test_a_training_that_wants_to_obeys_a_request(mlflow, uri, quick):
     said = []
     with mlflow.start_run() as run:

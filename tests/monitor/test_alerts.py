@@ -295,6 +295,7 @@ ON = "[notify]\nwandb_alert = true\n"
 
 
 @pytest.mark.filterwarnings("ignore:tracker-health")
+@pytest.mark.slow
 def test_wandb_alerts_people_where_the_setting_is_on(monkeypatch, tmp_path):
     _, alerts = alerted(monkeypatch, tmp_path, ON, WandbsRun())
     ((title, text, level),) = alerts

@@ -476,6 +476,7 @@ def test_only_addresses_that_a_browser_may_open_become_links():
     is_harmless(comparison_page(rows, title="links").decode())
 
 
+@pytest.mark.slow
 def test_the_comparison_of_many_runs_stays_small():
     noise = np.random.default_rng(0)
     rows = []

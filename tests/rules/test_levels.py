@@ -55,7 +55,7 @@ def logged(make, run, every, **more):
 
 @pytest.mark.parametrize("every", EVERY)
 @pytest.mark.parametrize("params", [{}, {"num_classes": "5"}])
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 def test_a_destroyed_run_fails_however_often_it_was_logged(every, params, destroyed, make, report):
     """The loss exploded with the first steps, and came down to guessing (ln 5 = 1.61): nothing was learnt."""
     found = report(logged(make, destroyed, every, params=params))
@@ -65,7 +65,7 @@ def test_a_destroyed_run_fails_however_often_it_was_logged(every, params, destro
 
 @pytest.mark.parametrize("every", EVERY)
 @pytest.mark.parametrize("params", [{}, {"num_classes": "5"}])
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 def test_a_run_that_began_as_high_and_learnt_does_not_fail(every, params, badly_begun, make, report):
     losses, _ = badly_begun
     assert losses[0] > 1000.0

@@ -148,7 +148,7 @@ def test_jumps_among_ties(values, plain):
 
 
 @pytest.mark.parametrize("n", [9, 300, 2**15, 2**15 + 1, 34_000])
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 def test_jumps_in_long_histories(n, plain):
     """The windows are renewed less often there."""
     rng = np.random.default_rng(n)
