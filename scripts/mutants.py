@@ -21,6 +21,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -294,7 +295,7 @@ def page(found: dict[Mutant, bool], seed: int, package: Path) -> str:
         "`make mutants` changes one small thing in the code that judges, and runs the tests that reach it. A change",
         "that no test notices survives. Left out are annotations, decorators, words for people and counts. A change",
         "that no test reaches counts as one that survived; some survivors change nothing that a run could show.", "",
-        f"Seed {seed}, {len(found)} changes, drawn from each package in turn.", "",
+        f"{datetime.now(UTC):%d %B %Y}, seed {seed}: {len(found)} changes, drawn from each package in turn.", "",
         "| package | changes | found | share |", "|---|---:|---:|---:|", *rows, "",
         "## What survived", "", "| where | line | changed to |", "|---|---|---|",
         *(shown(one, package) for one in survivors), "",

@@ -59,6 +59,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cells[matrix] += 1
             if (cells[matrix] - 1) % thinned.args[0]:
                 item.add_marker("exhaustive")
+        if item.get_closest_marker("one_cell"):
+            cells[item.function] += 1
+            if cells[item.function] > 1:
+                item.add_marker("exhaustive")
         if item.get_closest_marker("costly_writes") and not item.get_closest_marker("exhaustive"):
             name = item.name.partition("[")[0]
             cells[name] += 1

@@ -94,7 +94,6 @@ def judged_run(tracking_uri, seconds=120):
 
 
 @pytest.mark.parametrize(("rate", "verdicts"), [("0.1", ["PASS"]), ("30", ["WARN", "FAIL"])])
-@pytest.mark.thinned(12)
 @pytest.mark.exhaustive
 def test_mlflow_torch(tmp_path, rate, verdicts):
     """One line of it is ours."""

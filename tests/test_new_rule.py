@@ -95,7 +95,7 @@ def test_its_code_is_the_next_free_one_and_it_has_no_vote(copy, written):
         (["curve-rule", "--package", "curves"], "curve_rule.py is there already"),
     ],
 )
-@pytest.mark.thinned(24)
+@pytest.mark.one_cell
 @pytest.mark.slow
 def test_what_cannot_be_written_is_refused_before_anything_is(copy, arguments, told):
     before = sorted(copy.rglob("*.py"))

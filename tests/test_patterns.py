@@ -117,7 +117,6 @@ PLACES = ("stores.files", "readers.checkpoint_formats", "words.gap_names", "word
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("work", list(OF_NAMES), ids=lambda one: one.__name__)
-@pytest.mark.thinned(3)
 def test_no_name_takes_quadratic_time(work):
     parts = [parts_in(f"tracker_health.{place}") for place in PLACES]
     assert all(parts), "no patterns at one of these places"

@@ -54,7 +54,7 @@ def test_a_run_id_and_its_uris(opened, name):
         (f"HTTP://[::1]:5000/{PAGE}", "HTTP://[::1]:5000"),
     ],
 )
-@pytest.mark.thinned(24)
+@pytest.mark.one_cell
 def test_the_address_of_a_run_page_names_server_and_run(opened, url, server):
     open_run(url, tracking_uri="sqlite:///another.db")
     assert opened == [(RUN_ID, server, "7")]

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def cells():
-    """All cells. A ninth of them meets every way, every store and every judge: the others are for the exhaustive tests."""
+    """All cells. A ninth of them meets every way, every store and every judge, and would do for all."""
     for at, way in enumerate(ending_matrix.WAYS):
         for beside, store in enumerate(ending_matrix.STORES):
             for by, judge in enumerate(ending_matrix.JUDGES):
@@ -23,7 +23,7 @@ def cells():
 
 
 @pytest.mark.parametrize(("way", "store", "judge"), list(cells()))
-@pytest.mark.thinned(22)
+@pytest.mark.thinned(22)  # a few of the ninth, of every judge, are for each change
 def test_cell(tmp_path, way, store, judge):
     came, printed = ending_matrix.outcome(tmp_path.resolve(), way, store, judge)
     assert came == ending_matrix.expected(way, store, judge), printed

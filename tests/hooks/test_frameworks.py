@@ -94,7 +94,7 @@ def train(workplace, plugin_path):
         ("pytorch_lightning", "crashes", "FAILED"),
     ],
 )
-@pytest.mark.thinned(24)
+@pytest.mark.one_cell
 def test_a_trainer_that_logs_to_mlflow(train, workplace, request, framework, end, status, store):
     uri = request.getfixturevalue("mlflow_server") if store == "a server" else None
     name = f"{framework}-{end}"

@@ -75,7 +75,6 @@ def test_what_no_hook_can_see_is_left_to_the_sweep(workplace, mlflow_server):
         ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, "SIGTERM", ("warn", "RUN003", "RUNNING")),
     ],
 )
-@pytest.mark.thinned(2)
 @pytest.mark.exhaustive
 def test_ends_that_only_the_launcher_sees(workplace, mlflow_server, end, code, cause, verdict):
     name = f"died of {cause}"
@@ -92,7 +91,6 @@ def test_ends_that_only_the_launcher_sees(workplace, mlflow_server, end, code, c
     ("end", "found"),
     [("pass", ("pass", "running", "")), ("raise ValueError('mine')", ("fail", "failed", "ValueError: mine"))],
 )
-@pytest.mark.thinned(2)
 @pytest.mark.exhaustive
 def test_a_forked_child_that_leaves_its_run_open(workplace, end, found):
     """Python's end does not come in it: it may be meant to go on elsewhere, and was not killed."""
@@ -143,7 +141,6 @@ for step in range(60):
         ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT, ("warn",)),
     ],
 )
-@pytest.mark.thinned(2)
 @pytest.mark.exhaustive
 def test_an_end_of_wandb_that_nobody_catches(workplace, end, code, verdicts):
     """The line that is told knows of the exception, not only the verdict that follows it."""
@@ -177,7 +174,6 @@ GONE = "import shutil; shutil.rmtree('../gone')"
 
 
 @pytest.mark.parametrize("place", list(ODD))
-@pytest.mark.thinned(3)
 @pytest.mark.exhaustive
 def test_a_run_in_an_odd_place(workplace, place):
     """From several threads, each with a run of its own, under MLflow's own autologging."""

@@ -62,7 +62,6 @@ def test_the_return_code_is_the_same(workplace, name):
     ("store", "name"),
     [*(("sqlite", name) for name in WITH_A_RUN), ("file", "SIGINT"), ("file", "SIGSEGV")],
 )
-@pytest.mark.thinned(8)
 def test_the_return_code_is_the_same_with_a_run_of_mlflows(workplace, store, name):
     if store == "file":
         workplace.environment |= {"MLFLOW_TRACKING_URI": str(workplace.folder / "mlruns")}

@@ -333,7 +333,6 @@ def delivered(config, uri):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("ended", [False, True], ids=["again while it goes on", "when it is over"])
-@pytest.mark.thinned(2)
 def test_a_confirmed_fail_is_sent_once_and_its_final_verdict_not_again(mlflow, uri, receiver, ended):
     run, config = Tracked(mlflow, uri, diverging()), told_to(receiver)
     lines = follow(run, config, wait=lambda _: run.go_on() or (not ended and bool(receiver.accepted)))
@@ -360,7 +359,6 @@ def test_a_confirmed_fail_is_sent_once_and_its_final_verdict_not_again(mlflow, u
     [{"mode": "shadow"}, {"notify": {"mute": ("experiment:live",)}}, {"notify": {"webhook": ""}}],
     ids=["shadow", "muted", "nobody"],
 )
-@pytest.mark.thinned(3)
 def test_nothing_is_sent_where_that_is_not_wanted(mlflow, uri, receiver, quiet):
     run = Tracked(mlflow, uri, diverging())
     follow(run, told_to(receiver, **quiet))
@@ -404,7 +402,7 @@ def frozen(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["folder", "mlflow"])
-@pytest.mark.thinned(24)
+@pytest.mark.one_cell
 def test_a_loss_above_the_band_is_said_while_it_goes_on_and_sent_once(
     mlflow,
     uri,
@@ -502,7 +500,6 @@ with mlflow.start_run() as run:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("wants", ["obeys", "did not ask"])
 @pytest.mark.parametrize("store", ["sqlite", "server"])
-@pytest.mark.thinned(12)
 def test_a_training_and_its_follower_in_processes_of_their_own(request, tmp_path, store, wants):
     place = request.getfixturevalue("sqlite_uri" if store == "sqlite" else "server_uri")
     source = TRAINING.replace("LiveHealth(", "often(LiveHealth)(")

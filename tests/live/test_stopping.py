@@ -96,7 +96,7 @@ def test_a_stop_that_the_training_did_not_obey_says_nothing(mlflow, uri):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", ["FAILED", "KILLED"])
-@pytest.mark.thinned(24)
+@pytest.mark.one_cell
 def test_however_its_tracker_calls_what_came_of_a_stop(mlflow, uri, status):
     with mlflow.start_run() as run:
         health = LiveHealth(rest=0, plan=120)

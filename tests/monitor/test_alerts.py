@@ -310,7 +310,6 @@ def test_wandb_alerts_people_where_the_setting_is_on(monkeypatch, tmp_path):
     ["", "[notify]\nwandb_alert = false\n", ON + 'mute = ["project:pr*"]\n', ON + 'mute = ["tag:mine=*"]\n', 'mode = "shadow"\n' + ON],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:tracker-health")
-@pytest.mark.thinned(4)
 def test_wandb_alerts_nobody_otherwise(monkeypatch, tmp_path, settings):
     assert alerted(monkeypatch, tmp_path, settings, WandbsRun())[1] == []
 

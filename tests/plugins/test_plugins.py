@@ -60,7 +60,6 @@ def test_a_preview_rule_of_a_plugin_is_shown_without_a_vote(report, good):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("word", ["TEA001", "tea001", "high-end"])
-@pytest.mark.thinned(3)
 def test_a_plugin_rule_is_selected_and_ignored(report, good, word):
     _, document = report("--select", word, plugins=[good])
     assert [one["code"] for one in document["results"]] == ["TEA001"]

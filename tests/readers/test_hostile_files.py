@@ -129,7 +129,6 @@ def test_a_file_of_another_kind(name, tmp_path, judge):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", list(WEIGHTS))
-@pytest.mark.thinned(11)
 def test_weights_beside_a_sound_checkpoint(name, tmp_path, judge):
     found = try_sample(WEIGHTS[name], SAVE["zip"], tmp_path, judge)
     assert "OPT002" in found["codes"]
@@ -144,7 +143,6 @@ def test_logs(name, tmp_path, judge):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("form", list(SAVE))
 @pytest.mark.parametrize("name", list(NAMES))
-@pytest.mark.thinned(12)
 def test_names_are_inert_wherever_they_are_shown(name, form, tmp_path, judge):
     named(NAMES[name])(tmp_path, SAVE[form])
     found = judge(tmp_path)

@@ -36,7 +36,6 @@ TEXTS = {
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", list(TEXTS))
-@pytest.mark.thinned(8)
 def test_hostile_text_takes_nothing_from_the_rows_around_it(name, tmp_path, measured):
     path = tmp_path / "console.log"
     path.write_bytes(TEXTS[name])

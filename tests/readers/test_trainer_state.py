@@ -175,7 +175,7 @@ HUGE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(HUGE))
-@pytest.mark.thinned(24)
+@pytest.mark.one_cell
 def test_huge_files_cost_neither_time_nor_memory(name, tmp_path, measured):
     path = tmp_path / "trainer_state.json"
     path.write_bytes(HUGE[name]())

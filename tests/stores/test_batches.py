@@ -95,7 +95,6 @@ def test_an_answer_that_was_cut_off_loses_no_point(sqlite_uri, monkeypatch, cap)
 
 
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.thinned(2)
 @pytest.mark.exhaustive
 def test_one_long_run_is_read_by_itself_and_the_others_together(sqlite_uri, asked, monkeypatch, first):
     name, ids = make_runs(sqlite_uri, 12)
@@ -147,7 +146,6 @@ def listings(monkeypatch):
 
 
 @pytest.mark.parametrize("ended", ["before", "just now"])
-@pytest.mark.thinned(2)
 @pytest.mark.exhaustive
 def test_runs_without_artifacts_are_told_by_one_list(server_uri, listings, monkeypatch, tmp_path, ended):
     monkeypatch.setattr(empty_runs, "EMPTY_BEFORE", 4)

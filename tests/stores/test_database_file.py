@@ -45,7 +45,6 @@ def contents(folder):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("file", ["mlflow.db", "mlruns.db", "my runs.sqlite"])
 @pytest.mark.parametrize("log", ["delete", "wal"])
-@pytest.mark.thinned(3)
 def test_a_database_stands_for_its_only_run_and_is_not_changed(tmp_path, monkeypatch, file, log):
     path = make_database(tmp_path / "place", "alone", file=file)
     with closing(sqlite3.connect(path)) as connection:
@@ -163,7 +162,6 @@ def files_of(folder):
     ("mode", "lost", "name"),
     [("wal", "", "by the killed"), ("wal", "-shm", "by the killed"), ("delete", "", "alone")],
 )
-@pytest.mark.thinned(12)
 @pytest.mark.exhaustive
 def test_what_a_killed_process_left_stays_as_it_is(tmp_path, mode, lost, name):
     path = make_database(tmp_path / "place", "alone")

@@ -115,7 +115,6 @@ print(highest // 1024, round(time.monotonic() - begin))
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", list(ANSWERS))
-@pytest.mark.thinned(12)
 def test_an_answer_without_end_costs_little_memory_and_time(kind, tmp_path):
     answer = ANSWERS[kind](kind)
 

@@ -110,7 +110,7 @@ def drips_its_body(handler):
 @pytest.mark.slow
 @pytest.mark.parametrize("drips", [drips_its_header, drips_its_body])
 @pytest.mark.parametrize("bad", ["/", "runs/get"])
-@pytest.mark.thinned(24)
+@pytest.mark.one_cell
 def test_a_server_that_drips_is_given_up(quick, drips, bad):
     with serving(drips, bad) as (uri, _):
         start = time.monotonic()

@@ -97,7 +97,7 @@ def wandb_run(folder, faulty):
 
 @pytest.mark.parametrize("faulty", [False, True], ids=["healthy", "diverged"])
 @pytest.mark.parametrize("make", [folder_run, mlflow_run, wandb_run])
-@pytest.mark.thinned(36)
+@pytest.mark.thinned(2)
 def test_what_the_release_before_wrote(old_release, make, faulty, tmp_path):
     run, options, seen = make(tmp_path / "run", faulty)
     before = seen()

@@ -16,7 +16,7 @@ import tracker_health as th
 from tracker_health import errors
 from tracker_health.cli import cli
 from tracker_health.config import Config
-from tracker_health.errors import OutdatedPackage, StoreUnavailable
+from tracker_health.errors import MissingExtra, OutdatedPackage, StoreUnavailable
 from tracker_health.fleet.gate import gate
 from tracker_health.fleet.sweep import Sweep
 from tracker_health.judge.gate_decision import GateDecision
@@ -273,7 +273,14 @@ def test_what_cannot_be_read_replaces_no_verdict(tmp_path, checkpoint):
     assert json.loads((tmp_path / "new/health/report.json").read_text())["verdict"] == "error"
 
 
-# A client that is too old
+# A client that is missing or too old
+
+
+def test_a_missing_sdk_is_named_with_the_extra_for_servers(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(MissingExtra) as caught:
+        th.check("wandb:team/proj/abc")
+    assert caught.value.hint == "pip install 'tracker-health[wandb-server]'"
 
 
 @pytest.mark.parametrize(("package", "run"), [("mlflow", "0" * 32), ("wandb", "wandb:team/proj/abc")])

@@ -84,7 +84,6 @@ def theirs_of(run):
 @pytest.mark.parametrize(
     ("name", "verdict"), [("healthy", "pass"), ("odd", "fail"), ("empty", "skip"), ("killed", "fail")]
 )
-@pytest.mark.thinned(4)
 @pytest.mark.exhaustive
 def test_the_verdict_is_seen_by_wandbs_own_reader(runs, name, verdict):
     run = runs[name]

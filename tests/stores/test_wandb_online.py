@@ -258,7 +258,7 @@ def test_two_at_once_leave_one_verdict_and_lose_nothing(wandb_server, environmen
 
 
 @pytest.mark.parametrize(("late", "status"), [(2, "written"), (3, "failed")])
-@pytest.mark.thinned(24)
+@pytest.mark.one_cell
 def test_a_server_that_gives_for_a_moment_what_was_there_before(wandb_server, monkeypatch, late, status):
     """As one that reads from a copy of its database."""
     monkeypatch.setattr(online_writer, "_LOOKS", (0, 0, 0))

@@ -218,7 +218,7 @@ def connect(page: str = "") -> Connection:
         RunNotFound: the page is on another server than the configured one.
         MissingExtra: wandb is not installed, or too old.
     """
-    with optional_packages("wandb"):
+    with optional_packages("wandb-server"):
         import wandb
     refuse_outdated("wandb-server")
     bound_requests()
