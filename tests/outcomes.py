@@ -64,7 +64,7 @@ def _of_report(judged: Report) -> Outcome:
     report = judged.to_json()
     passed = [one["code"] for one in report["results"] if one["verdict"] == "pass"]
     found = {
-        one["code"]: [one["verdict"], *(one[part] for part in _NUMBERS)]
+        one["code"]: [one["verdict"], one.get("kind", ""), *(one[part] for part in _NUMBERS)]
         for one in report["results"]
         if one["verdict"] in ("warn", "fail")
     }

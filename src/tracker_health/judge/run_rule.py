@@ -66,7 +66,7 @@ def _guess_behind(probe: Probe, evidence: Evidence) -> Series | None:
 
 
 def _result(probe: Probe, finding: Finding, config: Config, votes: bool, guess: Series | None) -> ProbeResult:
-    verdict, message = _judgement(finding), f"{finding.message}{_case_in_words(probe, finding)}"
+    verdict, message = _judgement(probe, finding), f"{finding.message}{_case_in_words(probe, finding)}"
     unsure = finding.confidence == "low" and config.demote_low_confidence
     if verdict is Verdict.FAIL and (unsure or guess is not None):
         verdict = Verdict.WARN
@@ -91,6 +91,7 @@ def _result(probe: Probe, finding: Finding, config: Config, votes: bool, guess: 
         thresholds=probe.thresholds,
         steps=tuple(int(step) for step in finding.steps),
         confidence=finding.confidence,
+        kind=finding.kind,
         case=finding.case,
         onset=finding.onset if verdict is not Verdict.PASS else None,
     )
@@ -105,9 +106,11 @@ def _case_in_words(probe: Probe, finding: Finding) -> str:
     return f" (special case: {finding.case})"
 
 
-def _judgement(finding: Finding) -> Verdict:
+def _judgement(probe: Probe, finding: Finding) -> Verdict:
     """The verdict of a finding, once it is sure that all of the finding can be shown."""
     verdict = Verdict(finding.verdict)
+    if finding.kind and finding.kind not in probe.kinds:
+        raise ValueError(f"a finding is of the kind {finding.kind!r}, which the rule does not declare")
     if verdict is Verdict.ERROR:
         raise ValueError("a finding is pass, warn, fail or skip")
     for text in (finding.message, finding.remedy):

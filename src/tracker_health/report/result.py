@@ -33,7 +33,8 @@ class Finding:
     ``message`` is one sentence with the numbers; ``measured`` is flat; ``details`` is any JSON; ``steps`` says where
     it happened, on the step axis of the series judged. ``score`` is 0 (faulty) to 1 (healthy); by default it follows
     from the verdict. A finding of ``skip`` means that the rule saw, after all, that there was nothing to judge: its
-    message is the reason. ``case``: which of the rule's special cases decided, empty for none. ``onset``: from where on
+    message is the reason. ``kind``: which of the kinds that the rule declares it is, empty for a rule with one.
+    ``case``: which of the rule's special cases decided, empty for none. ``onset``: from where on
     it was wrong, only where going on from a checkpoint from before undoes it: not for what was wrong from the start.
     """
 
@@ -45,6 +46,7 @@ class Finding:
     details: Mapping[str, Any] = field(default_factory=dict)
     steps: Sequence[int] = ()
     confidence: Confidence = "high"
+    kind: str = ""
     case: str = ""
     onset: Onset | None = None
 
@@ -88,7 +90,7 @@ class Finding:
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
     """The result of one rule that ran. ``votes`` false: measured, shown apart, and no part of the run's verdict.
-    ``case``: which of its special cases decided, empty for none. ``onset``: as of a ``Finding``.
+    ``kind``, ``case`` and ``onset``: as of a ``Finding``.
     """
 
     code: str
@@ -105,6 +107,7 @@ class ProbeResult:
     thresholds: Mapping[str, Measure] = field(default_factory=dict)
     steps: tuple[int, ...] = ()
     confidence: Confidence = "high"
+    kind: str = ""
     case: str = ""
     onset: Onset | None = None
 
@@ -137,6 +140,8 @@ class ProbeResult:
         }
         if nonfinite:
             document["nonfinite"] = nonfinite
+        if self.kind:
+            document["kind"] = self.kind
         if self.case:
             document["case"] = self.case
         if self.onset is not None:
@@ -173,6 +178,7 @@ class ProbeResult:
             thresholds=document.get("thresholds", {}),
             steps=tuple(document.get("steps", ())),
             confidence=document.get("confidence", "high"),
+            kind=document.get("kind", ""),
             case=document.get("case", ""),
             onset=Onset.from_json(document["onset"]) if document.get("onset") else None,
         )

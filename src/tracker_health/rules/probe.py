@@ -105,7 +105,8 @@ class Probe(ABC):
     Class variables: ``code`` (three letters and three digits, never reused), ``name`` (kebab case), ``symptom``,
     ``status``, ``since`` (version). ``vouches``: it looks at whether training worked, so that its pass means something.
     ``headline``: the measures worth a tracker metric. ``fails_on_guesses``: what it finds is wrong in any series. It
-    may fail a run by a series whose role is only guessed, where other rules warn.
+    may fail a run by a series whose role is only guessed, where other rules warn. ``kinds``: what of several things it
+    found, for causes, which read no message.
 
     The class docstring is a one-line summary followed by the sections of ``SECTIONS``, and may have ``CASES`` and
     ``EXAMPLE``.
@@ -122,6 +123,7 @@ class Probe(ABC):
     vouches: ClassVar[bool] = False
     headline: ClassVar[tuple[str, ...]] = ()
     fails_on_guesses: ClassVar[bool] = False
+    kinds: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for name, (kind, threshold) in thresholds_of(type(self)).items():

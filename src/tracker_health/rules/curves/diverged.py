@@ -53,6 +53,7 @@ class Diverged(CurveRule):
     code = "LOS004"
     name = "diverged"
     symptom = Symptom.DIVERGED
+    kinds = ("rose", "climbed", "without-a-bound")
     headline = ("rise_share", "climb_share")
     fewest = FEWEST_POINTS
 
@@ -100,6 +101,7 @@ class Diverged(CurveRule):
             measured=measured | {"best_step": curve.best_step},
             steps=(onset, curve.last_step) if rose else (onset,),
             confidence="low" if doubtful else "high",
+            kind="rose" if rose else "climbed",
             onset=Onset(step=onset, unit=curve.series.step_unit, what="the loss rose") if rose else None,
         )
 
@@ -121,5 +123,6 @@ def _without_a_bound(curve: Curve, measured: dict[str, float | int]) -> Finding:
         remedy="look for a sign that is turned round, or a term that is rewarded without a limit",
         measured=measured | {"last_step": curve.last_step},
         steps=(curve.last_step,),
+        kind="without-a-bound",
         confidence="high" if curve.sure else "low",
     )

@@ -58,6 +58,7 @@ class NoProgress(CurveRule):
     code = "LOS005"
     name = "no-progress"
     symptom = Symptom.NOT_LEARNING
+    kinds = ("flat", "little", "only-undone")
     vouches = True
     headline = ("descent_share",)
     fewest = FEWEST_POINTS
@@ -109,6 +110,7 @@ class NoProgress(CurveRule):
         flat = curve.kept.surely_below(needed) and not (sure or fine_tuning)
         return Finding(
             verdict=Verdict.FAIL if flat else Verdict.WARN,
+            kind="little" if sure else "flat",
             message=f"the {name} {'came down by little' if sure else 'did not come down'}: {levels}",
             remedy=_REMEDY,
             measured=measured,
@@ -125,6 +127,7 @@ def _only_undone(curve: Curve, what: str, level: float, verdict: Verdict = Verdi
         message=f"the loss {came} and no further, where {what} {number(level)}",
         remedy=_REMEDY,
         measured={"start": curve.start.value, "best": curve.best.value, "level": level, "points": curve.points},
+        kind="only-undone",
         confidence="high" if curve.sure else "low",
     )
 

@@ -68,6 +68,7 @@ class Schedule(Probe):
     code = "LRS001"
     name = "schedule"
     symptom = Symptom.SCHEDULE
+    kinds = ("rate", "size", "waits-in-vain", "length", "groups")
 
     zero_share: Annotated[
         float, Threshold("share of the points at a rate of almost 0, or at the floor", "fraction", "design", gt=0, le=1)
@@ -108,18 +109,21 @@ class Schedule(Probe):
         settled = levelled_off(evidence.curve("train_loss"), self.late_share)
         unlogged = "" if settled else endless_warm_up(evidence)
         wrong = (
-            (self._of_rates(rates, settled) if rates else unlogged, _STEPS),
-            (self._of_size(rates, evidence) if rates else "", _TINY),
-            *((waits_in_vain(schedule, evidence, self.min_points), _MODE) for schedule in saved),
-            *((self._of_steps(schedule, 0.0 if settled else share_done(evidence)), _STEPS) for schedule in saved),
-            (groups_far_apart(evidence, self.groups_apart), _GROUP),
+            ("rate", self._of_rates(rates, settled) if rates else unlogged, _STEPS),
+            ("size", self._of_size(rates, evidence) if rates else "", _TINY),
+            *(("waits-in-vain", waits_in_vain(schedule, evidence, self.min_points), _MODE) for schedule in saved),
+            *(
+                ("length", self._of_steps(schedule, 0.0 if settled else share_done(evidence)), _STEPS)
+                for schedule in saved
+            ),
+            ("groups", groups_far_apart(evidence, self.groups_apart), _GROUP),
         )
-        said, remedy = next(((said, remedy) for said, remedy in wrong if said), ("", ""))
+        kind, said, remedy = next((one for one in wrong if one[1]), ("", "", ""))
         measured = rates.measured if rates else {}
         if said:
             verdict = Verdict.FAIL if rates and rates.peak == 0.0 else Verdict.WARN
             steps = rates.where if rates else ()
-            return Finding(verdict=verdict, message=said, remedy=remedy, measured=measured, steps=steps)
+            return Finding(verdict=verdict, message=said, remedy=remedy, measured=measured, steps=steps, kind=kind)
         if rates is None:
             return Finding.skipped(f"fewer than {self.min_points} learning rates are known")
         said = f"the learning rate peaks at {number(rates.peak)} and ends at {number(rates.end)}"

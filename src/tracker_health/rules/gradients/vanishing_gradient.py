@@ -56,6 +56,7 @@ class VanishingGradient(Probe):
     code = "GRD003"
     name = "vanishing-gradient"
     symptom = Symptom.VANISHING
+    kinds = ("zero", "faded", "along-the-depth")
 
     collapse: Annotated[float, Threshold("norm over its early level", "ratio", "design", gt=0, le=1)] = 1e-6
     spared: Annotated[
@@ -106,6 +107,7 @@ class VanishingGradient(Probe):
             remedy="look for saturated or dead units, answers that all get one reward, or a detached output",
             measured=measured,
             steps=(int(norm.series.steps[half]), norm.last_step),
+            kind="zero" if silent else "faded",
         )
 
     def _solved(self, loss: Curve | None, evidence: Evidence) -> bool:
@@ -134,4 +136,5 @@ class VanishingGradient(Probe):
             f"{len(fading)} of {len(ratios)} kinds of matrices",
             remedy="initialise as the framework does; add residual connections or normalisation",
             measured=measured,
+            kind="along-the-depth",
         )

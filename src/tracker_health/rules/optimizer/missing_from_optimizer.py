@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, Left, LeftOut, Need, Part
@@ -26,9 +26,9 @@ _UNUSED = (
 _NO_RATE = "give their group a learning rate; if they are frozen on purpose, leave them out of the optimizer"
 _ROUTING = "look at the routing: its balance loss, its capacity, and how many tokens each expert gets"
 _WAYS = {
-    Left.WITHOUT_STATE: ("have no state, no gradient ever reached them", _UNUSED),
-    Left.WITHOUT_RATE: ("have a learning rate of 0", _NO_RATE),
-    Left.NOT_GIVEN: ("of the weights are not in the optimizer", _FORGOTTEN),
+    Left.WITHOUT_STATE: ("without-state", "have no state, no gradient ever reached them", _UNUSED),
+    Left.WITHOUT_RATE: ("without-rate", "have a learning rate of 0", _NO_RATE),
+    Left.NOT_GIVEN: ("not-given", "of the weights are not in the optimizer", _FORGOTTEN),
 }
 
 
@@ -68,6 +68,7 @@ class MissingFromOptimizer(Probe):
     code = "OPT004"
     name = "missing-from-optimizer"
     symptom = Symptom.FROZEN
+    kinds = ("without-state", "without-rate", "not-given", "replaced", "never-stepped")
     headline = ("missing",)
 
     min_steps: Annotated[int, Threshold("optimizer steps before no state means something", "steps", "design", ge=1)] = 5
@@ -95,7 +96,7 @@ class MissingFromOptimizer(Probe):
         idle = never_stepped(evidence, state, self.min_steps)
         idle = idle or hardly_stepped(evidence, state, self.few_updates, self.most_accumulated)
         if idle is not None:
-            return idle
+            return replace(idle, kind="never-stepped")
         having = sum(1 for one in table.with_state if one.trained)
         if not having:
             return Finding(verdict=Verdict.SKIP, message="the optimizer keeps no state (plain SGD)")
@@ -119,7 +120,7 @@ class MissingFromOptimizer(Probe):
 
 
 def _finding(wrong: LeftOut, having: int) -> Finding:
-    what, remedy = _WAYS[wrong.how]
+    kind, what, remedy = _WAYS[wrong.how]
     names = [one.shown for one in wrong.parameters]
     sure = wrong.purpose.confidence >= SURELY_MEANT
     return Finding(
@@ -129,6 +130,7 @@ def _finding(wrong: LeftOut, having: int) -> Finding:
         remedy=_ROUTING if any(one.expert for one in wrong.parameters) else _FORGOTTEN if sure else remedy,
         measured={"missing": len(names), "in_optimizer": having},
         details={"missing": [one.called if one.name else one.label for one in wrong.parameters[:200]]},
+        kind=kind,
     )
 
 
@@ -140,6 +142,7 @@ def _replaced(names: Sequence[str], having: int) -> Finding:
         remedy=_FORGOTTEN,
         measured={"missing": len(names), "in_optimizer": having},
         details={"missing": list(names[:200])},
+        kind="replaced",
     )
 
 

@@ -56,6 +56,7 @@ class SettingsOutOfRange(Probe):
     code = "OPT012"
     name = "settings-out-of-range"
     symptom = Symptom.UPDATE_SIZE
+    kinds = ("clip", "weight-decay", "rate", "dropout", "way")
 
     least_clip: Annotated[float, Threshold("limit of the gradient norm that is too low", "norm", "design", gt=0)] = 5e-5
     most_rate: Annotated[float, Threshold("learning rate that is too high for Adam", "rate", "design", gt=0)] = 0.3
@@ -117,32 +118,32 @@ class SettingsOutOfRange(Probe):
         if limit.value > self.least_clip or (len(sizes) and median(sizes) < 0.5 * limit.value):
             return None
         said = f"gradients are clipped to a norm of {number(limit.value)} ({short_name(limit.name)})"
-        return _odd(said, _CLIP_HIGHER, {"clip": limit.value})
+        return _odd(said, _CLIP_HIGHER, "clip", {"clip": limit.value})
 
     def _decayed(self, decay: float, share: float) -> Finding | None:
         if decay < self.least_decay or share < self.most_decay:
             return None
         said = f"a weight decay of {number(decay)} takes {share:.1%} of the weights per step"
-        return _odd(said, "take a weight decay of 0.1 or less", {"decay_per_step": share})
+        return _odd(said, "take a weight decay of 0.1 or less", "weight-decay", {"decay_per_step": share})
 
     def _too_fast(self, rate: float) -> Finding | None:
         if rate < self.most_rate:
             return None
         said = f"a learning rate of {number(rate)} moves every weight by about as much in each step of Adam"
-        return _odd(said, "1e-4 to 1e-2 are usual for Adam", {"rate": rate})
+        return _odd(said, "1e-4 to 1e-2 are usual for Adam", "rate", {"rate": rate})
 
     def _dropped(self, dropout: ParamValue | None) -> Finding | None:
         if dropout is None or dropout.value < self.most_dropout:
             return None
         said = f"a dropout of {number(dropout.value)} ({short_name(dropout.name)}) leaves little to learn from"
-        return _odd(said, "0.1 to 0.5 are usual", {"dropout": dropout.value})
+        return _odd(said, "0.1 to 0.5 are usual", "dropout", {"dropout": dropout.value})
 
     def _went_nowhere(self, way: float, steps: int) -> Finding | None:
         if way > self.least_way:
             return None
         said = f"in {count(steps, 'step')} of plain SGD all weights together moved by {number(way)} at most"
-        return _odd(said, f"raise the learning rate; {_CLIP_HIGHER}", {"way": way})
+        return _odd(said, f"raise the learning rate; {_CLIP_HIGHER}", "way", {"way": way})
 
 
-def _odd(said: str, remedy: str, measured: dict[str, float]) -> Finding:
-    return Finding(verdict=Verdict.WARN, message=said, remedy=remedy, measured=measured)
+def _odd(said: str, remedy: str, kind: str, measured: dict[str, float]) -> Finding:
+    return Finding(verdict=Verdict.WARN, message=said, remedy=remedy, measured=measured, kind=kind)

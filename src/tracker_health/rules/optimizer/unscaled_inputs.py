@@ -89,4 +89,5 @@ class UnscaledInputs(Probe):
             message=f"{message} (usual near 1, limit {number(self.max_before_norm if harmful else self.max_rms)})",
             remedy="scale the inputs to mean 0 and deviation 1, or put a normalisation before this layer",
             measured=measured,
+            details={"layer": layer},
         )

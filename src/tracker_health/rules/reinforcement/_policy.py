@@ -89,13 +89,21 @@ def course(curve: Curve) -> str:
     return f"{printable(curve.series.name)} went from {number(curve.start.value)} to {number(curve.end.value)}"
 
 
-def wrong(curve: Curve, reward: Reward, said: str, remedy: str, since: int | None = None) -> Finding:
+def wrong(curve: Curve, reward: Reward, said: str, remedy: str, since: int | None = None, *, kind: str = "") -> Finding:
     """What harmed a policy: a failure where its reward surely fell, otherwise a warning."""
-    return found(curve, f"{said}, while {reward.said}", remedy, since, fails=reward.fell, sure=reward.curve.sure)
+    said = f"{said}, while {reward.said}"
+    return found(curve, said, remedy, since, fails=reward.fell, sure=reward.curve.sure, kind=kind)
 
 
 def found(
-    curve: Curve, said: str, remedy: str, since: int | None = None, *, fails: bool = False, sure: bool = True
+    curve: Curve,
+    said: str,
+    remedy: str,
+    since: int | None = None,
+    *,
+    fails: bool = False,
+    sure: bool = True,
+    kind: str = "",
 ) -> Finding:
     """What is wrong with a curve; of few points, or where another curve beside it is not ``sure``, a warning.
     ``since``: where it began, of what was right before.
@@ -109,6 +117,7 @@ def found(
         measured=levels(curve),
         steps=(int(curve.steps[0]) if since is None else since, curve.last_step),
         confidence="high" if sure else "low",
+        kind=kind,
         onset=None if since is None else Onset(step=since, unit=curve.series.step_unit, what=what),
     )
 

@@ -55,6 +55,7 @@ class AnswerLength(Probe):
     code = "RWD007"
     name = "answer-length"
     symptom = Symptom.UNSTABLE
+    kinds = ("grew-into-the-limit", "cut", "empty", "changed")
 
     most_cut: Annotated[float, Threshold("share of answers that may be cut off", "fraction", "design", gt=0, le=1)] = (
         0.6
@@ -84,17 +85,24 @@ class AnswerLength(Probe):
     def _of_cuts(self, cut: Curve, reward: Reward) -> Finding | None:
         late, name = cut.between(0.5, 1.0), printable(cut.series.name)
         if cut.end.surely_above(self.most_cut) and cut.start.surely_below(self.seldom_cut):
-            return wrong(cut, reward, f"answers grew into the limit: {course(cut)}", _GROWN, cut.left(self.most_cut))
+            return wrong(
+                cut,
+                reward,
+                f"answers grew into the limit: {course(cut)}",
+                _GROWN,
+                cut.left(self.most_cut),
+                kind="grew-into-the-limit",
+            )
         if not reward.may_have_risen and late.surely_above(self.most_cut):
-            return wrong(cut, reward, f"answers were cut off: {name} was {number(late.value)}", _CUT)
+            return wrong(cut, reward, f"answers were cut off: {name} was {number(late.value)}", _CUT, kind="cut")
         return None
 
     def _of_lengths(self, length: Curve, reward: Reward) -> Finding | None:
         start, end = length.start.value, length.end
         if length.start.surely_above(self.empty) and end.surely_below(self.empty):
-            return wrong(length, reward, f"answers became empty: {course(length)}", _CHANGED)
+            return wrong(length, reward, f"answers became empty: {course(length)}", _CHANGED, kind="empty")
         if reward.may_have_risen:
             return None
         if end.surely_below(self.collapse * start) or end.surely_above(self.explosion * start):
-            return wrong(length, reward, f"answers changed their length: {course(length)}", _CHANGED)
+            return wrong(length, reward, f"answers changed their length: {course(length)}", _CHANGED, kind="changed")
         return None

@@ -50,6 +50,7 @@ class PolicyEntropy(PolicyRule):
     code = "RWD004"
     name = "policy-entropy"
     symptom = Symptom.COLLAPSED
+    kinds = ("collapsed", "came-apart")
     role = "entropy"
 
     collapse: Annotated[
@@ -62,8 +63,8 @@ class PolicyEntropy(PolicyRule):
         if not start.surely_above(0.0):
             return Finding.skipped("the entropy does not begin above 0")
         if not reward.may_have_risen and curve.end.surely_below(self.collapse * start.value):
-            return wrong(curve, reward, f"the policy collapsed: {course(curve)}", _COLLAPSED)
+            return wrong(curve, reward, f"the policy collapsed: {course(curve)}", _COLLAPSED, kind="collapsed")
         if not reward.may_have_risen and curve.end.surely_above(self.explosion * start.value):
             since = curve.left(self.explosion * start.value)
-            return wrong(curve, reward, f"the policy came apart: {course(curve)}", _EXPLODED, since)
+            return wrong(curve, reward, f"the policy came apart: {course(curve)}", _EXPLODED, since, kind="came-apart")
         return harmless(curve, reward)

@@ -57,6 +57,7 @@ class Preferences(Probe):
     code = "RWD009"
     name = "preferences"
     symptom = Symptom.NOT_LEARNING
+    kinds = ("no-effect", "rejected-preferred", "chosen-unlikely", "held-out-by-chance")
     vouches = True
 
     most_fall: Annotated[float, Threshold("fall of chosen answers, of their start", "fraction", "design", gt=0)] = 0.5
@@ -71,16 +72,24 @@ class Preferences(Probe):
             return Finding.skipped("too few points can be compared")
         if margin.levels.min() == margin.levels.max():
             said = f"{printable(margin.series.name)} is {number(margin.end.value)} at all {margin.points} points"
-            return found(margin, f"{said}: training has no effect on what is preferred", _BETA, fails=True)
+            return found(
+                margin, f"{said}: training has no effect on what is preferred", _BETA, fails=True, kind="no-effect"
+            )
         if (margin.end - margin.start).surely_below(0.0):
-            return found(margin, f"{course(margin)}: rejected answers are preferred", _SIGN, fails=True)
+            return found(
+                margin,
+                f"{course(margin)}: rejected answers are preferred",
+                _SIGN,
+                fails=True,
+                kind="rejected-preferred",
+            )
         chosen, training, held_out = (evidence.curve(role) for role in _BESIDE)
         if chosen is not None and self._fell(chosen):
             said = f"chosen answers became unlikely: {course(chosen)}, while {course(margin)}"
-            return found(chosen, said, _BOTH)
+            return found(chosen, said, _BOTH, kind="chosen-unlikely")
         if training is not None and held_out is not None and _only_in_training(training, held_out):
             said = f"held-out pairs are preferred as by chance: {course(held_out)}, while {course(training)}"
-            return found(held_out, said, _PAIRS)
+            return found(held_out, said, _PAIRS, kind="held-out-by-chance")
         rose = (margin.end - margin.start).surely_above(0.0)
         return Finding(verdict=Verdict.PASS if rose else Verdict.SKIP, message=course(margin), measured=levels(margin))
 

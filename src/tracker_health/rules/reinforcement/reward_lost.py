@@ -59,6 +59,7 @@ class RewardLost(Probe):
     code = "RWD001"
     name = "reward-lost"
     symptom = Symptom.NOT_LEARNING
+    kinds = ("lost", "below-its-start", "constant")
     vouches = True
 
     lost_share: Annotated[
@@ -118,7 +119,10 @@ class RewardLost(Probe):
         start, peak, end = map(number, _levels(reward).values())
         came = f"began at {start}" if below else f"rose from {start} to {peak} at step {reward.best_step}"
         verdict = Verdict.FAIL if below and reward.sure else Verdict.WARN
-        found = _finding(verdict, reward, f"{came} and ended at {end}", _BELOW if below else _LOST, reward.best_step)
+        kind = "below-its-start" if below else "lost"
+        found = _finding(
+            verdict, reward, f"{came} and ended at {end}", _BELOW if below else _LOST, reward.best_step, kind=kind
+        )
         if not reward.descent.surely_above(0.0):
             return found
         return replace(
@@ -135,10 +139,10 @@ class RewardLost(Probe):
             return None
         stood = f"stood at {number(_levels(reward)['end'])} throughout, for {reward.points} points"
         said = f"{stood}: nothing that the agent did changed it"
-        return _finding(Verdict.WARN, reward, said, _NEVER, int(reward.steps[0]))
+        return _finding(Verdict.WARN, reward, said, _NEVER, int(reward.steps[0]), kind="constant")
 
 
-def _finding(verdict: Verdict, reward: Curve, said: str, remedy: str, since: int) -> Finding:
+def _finding(verdict: Verdict, reward: Curve, said: str, remedy: str, since: int, *, kind: str) -> Finding:
     return Finding(
         verdict=verdict,
         message=f"{printable(reward.series.name)} {said}",
@@ -146,6 +150,7 @@ def _finding(verdict: Verdict, reward: Curve, said: str, remedy: str, since: int
         measured=_levels(reward),
         steps=(since, reward.last_step),
         confidence="high" if reward.sure else "low",
+        kind=kind,
     )
 
 

@@ -53,6 +53,7 @@ class Truncated(Probe):
     code = "RUN001"
     name = "truncated"
     symptom = Symptom.UNDERTRAINED
+    kinds = ("unfinished", "updates-missing")
     headline = ("fraction",)
 
     min_fraction: Annotated[
@@ -99,6 +100,7 @@ class Truncated(Probe):
             message=f"the run ended after {share} ({'at most ' * bool(progress.unlogged)}{progress.fraction:.0%})",
             remedy="resume from the last checkpoint, or look in the console log for what stopped it",
             measured=measured,
+            kind="unfinished",
         )
 
 
@@ -126,4 +128,5 @@ def _whole(evidence: Evidence, progress: Progress, share: str, measured: dict[st
         f"the others were skipped, or its state was lost when the run was resumed",
         remedy=SKIPPED,
         measured=measured,
+        kind="updates-missing",
     )
