@@ -196,17 +196,36 @@ def test_what_could_not_be_deleted_stays_ours(local, monkeypatch):
     local.open(run_id).write(fail())
     with monkeypatch.context() as patch:
         patch.setattr(ArtifactFolder, "delete", lambda *_: False)
-        assert local.open(run_id).clear().kept == ("health/loss.png", "health/report.json")
+        kept = local.open(run_id).clear().kept
+    pictures = local.artifacts(run_id, "images")
+    assert len(pictures) == 2
+    assert kept == ("health/loss.png", "health/report.json", *pictures)
     assert local.open(run_id).recorded() is None
     assert {name for name in local.tags(run_id) if name.startswith("health.")} == {"health.written"}
     local.open(run_id).write(PASS)
     assert local.artifacts(run_id, "health") == ["health/report.json"]
+    assert local.artifacts(run_id, "images") == []
     with monkeypatch.context() as patch:
         patch.setattr(ArtifactFolder, "delete", lambda *_: False)
         local.open(run_id).clear()
     cleared = local.open(run_id).clear()
     assert (cleared.found, cleared.kept) == (True, ())
     assert not any(name.startswith("health.") for name in local.tags(run_id))
+
+
+@pytest.mark.parametrize("end", ["clear", "pass"])
+@pytest.mark.parametrize("theirs", [False, True])
+def test_a_picture_that_could_not_be_deleted_is_no_longer_shown(local, monkeypatch, end, theirs):
+    """Pages of MLflow show images where a run has its tag for them: it stays where the owner logged one."""
+    run_id = local.run()
+    local.open(run_id).write(fail())
+    assert "mlflow.loggedImages" in local.tags(run_id)
+    if theirs:
+        local.log(run_id, "images/theirs.png", "theirs")
+    monkeypatch.setattr(ArtifactFolder, "delete", lambda *_: False)
+    run = local.open(run_id)
+    run.clear() if end == "clear" else run.write(PASS)
+    assert ("mlflow.loggedImages" in local.tags(run_id)) == theirs
 
 
 def test_clear_after_the_digest_was_taken_off(local):

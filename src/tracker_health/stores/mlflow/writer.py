@@ -163,7 +163,7 @@ class MlflowWriter:
         self._begin()
         self._touched = Written()
         undeleted = Written(files=self._delete_files_but(frozenset()).files)
-        self._show(b"")
+        pictures = self._hide()
         hidden = self._write_metrics({})
         note = self._require_mark()
         if self._owns_note:
@@ -176,7 +176,7 @@ class MlflowWriter:
         self._require_mark()
         self._delete_tags([DIGEST_TAG])
         self._require_nothing_but(undeleted, verdict)
-        kept = [f"{HEALTH_FOLDER}/{name}" for name in sorted(undeleted.files)]
+        kept = [*(f"{HEALTH_FOLDER}/{name}" for name in sorted(undeleted.files)), *sorted(pictures)]
         if self._owns_note and has_broken_markers(note.data.tags.get(NOTE_TAG, "")):
             kept.append(NOTE_TAG)
         return Cleared(found=True, hidden=hidden, kept=tuple(kept), exit=exit_stays)
@@ -360,13 +360,21 @@ class MlflowWriter:
         left = self._folder.delete(self._earlier.all_files - files)
         return Written(files=left & self._earlier.files, missing=left & self._earlier.missing)
 
+    def _hide(self) -> frozenset[str]:
+        """Take the picture away from among the metrics. Gives the files of it that the store would not delete."""
+        if IMAGES_TAG not in self._tags and PICTURE_FILE not in self._earlier.all_files:
+            return frozenset()
+        left, alone = self._panel.remove()
+        if alone:  # by this tag MLflow's pages show it, and it may be there still
+            self._delete_tags([IMAGES_TAG])
+        return left
+
     def _show(self, picture: bytes) -> None:
         """Bring the picture among the metrics up to date, or take it away."""
         if self._why_no_files:
             return
         if not picture:
-            if IMAGES_TAG in self._tags and self._panel.remove():
-                self._delete_tags([IMAGES_TAG])
+            self._hide()
         elif not self._problems:
             try:
                 with self._translated():

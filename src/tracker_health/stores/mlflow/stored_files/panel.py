@@ -35,17 +35,21 @@ class Panel:
         """Where it is on this machine, with the folder around it; nothing where a server keeps it."""
         return self._folder().places((_FULL, _SMALL))
 
-    def remove(self) -> bool:
-        """Take the picture out; whether no image of anybody's is left. False where that is not known."""
-        with suppress(Exception):  # whatever a store's own library raises; not every store can delete
+    def remove(self) -> tuple[frozenset[str], bool]:
+        """Take the picture out. The paths of what is left of it, since not every store can delete; and whether no image
+        of anybody else's is there, False where that is not known.
+        """
+        with suppress(Exception):  # whatever a store's own library raises
             folder = self._folder()
             there = folder.listed()
             for name in (_FULL, _SMALL):
                 if name in there:
                     folder.delete(name, there)
             folder.remove_if_empty()
-            return not folder.listed()
-        return False
+            left = folder.listed().keys()
+            ours = left & {_FULL, _SMALL}
+            return frozenset(f"{_FOLDER}/{name}" for name in ours), left == ours
+        return frozenset(), False
 
     def _folder(self) -> ArtifactFolder:
         return ArtifactFolder(*self._places, _FOLDER)
