@@ -164,7 +164,7 @@ def distributed(folder):
     model, optimizer = _trained(AdamW)
     weights, state = get_state_dict(model, optimizer)
     writer = dcp.FileSystemWriter(folder, sync_files=False)
-    dcp.save({"model": weights, "optim": state, "step": 3}, storage_writer=writer, no_dist=True)
+    dcp.save({"model": weights, "optim": state, "step": 3}, storage_writer=writer)
 
 
 def deepspeed(folder):

@@ -60,7 +60,7 @@ def test_whole_gradients(tmp_path):
     assert [one.name for one in tmp_path.glob("gradients/*")] == ["step3"]
     read = {name: torch.zeros_like(one) for name, one in true[3].items()}
     reader = dcp.FileSystemReader(tmp_path / "gradients" / "step3" / "full_gradients")
-    dcp.load(read, storage_reader=reader, no_dist=True)
+    dcp.load(read, storage_reader=reader)
     for name, gradient in true[3].items():
         torch.testing.assert_close(read[name], gradient)
 

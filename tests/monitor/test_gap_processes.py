@@ -175,7 +175,7 @@ def test_two_processes_write_the_gradients_that_one_writes(kind, tmp_path):
         for one in ("one", kind):
             folder = tmp_path / one / "None" / "gradients" / f"step{step}" / "full_gradients"
             state = {"net.0.weight": torch.zeros(5, 6), "net.3.bias": torch.zeros(7), "unused.weight": torch.ones(3, 3)}
-            dcp.load(state, checkpoint_id=folder, no_dist=True)
+            dcp.load(state, checkpoint_id=folder)
             read.append(state)
         for name, value in read[0].items():
             torch.testing.assert_close(read[1][name], value)

@@ -46,7 +46,7 @@ def trained(make=torch.optim.AdamW, **settings):
 
 
 def save(state, folder):
-    dcp.save(state, storage_writer=dcp.FileSystemWriter(folder, sync_files=False), no_dist=True)
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(folder, sync_files=False))
 
 
 def saved(folder, *, flat=False, make=torch.optim.AdamW, **beside):

@@ -37,7 +37,7 @@ def state_of(steps, *names):
 
 
 def save(folder, state):
-    dcp.save(state, storage_writer=dcp.FileSystemWriter(folder, sync_files=False), no_dist=True)
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(folder, sync_files=False))
 
 
 def save_fsdp(folder, steps):

@@ -225,6 +225,14 @@ def test_a_run_out_of_its_store_is_read_and_annotated_as_a_folder(folder, lone):
     assert contents(lone) == before
 
 
+def _is_found(folder):
+    """Whether MLflow finds the run: where a run lacks one of its folders, MLflow 2 does and MLflow 3 does not."""
+    try:
+        return folder.client.get_run(folder.run_id).info.run_id == folder.run_id
+    except mlflow.exceptions.MlflowException:
+        return False
+
+
 def test_its_tags_choose_overrides_as_in_its_store(folder, lone):
     with _folders_allowed():
         folder.client.set_tag(folder.run_id, "stage", "draft")
@@ -236,7 +244,7 @@ def test_its_tags_choose_overrides_as_in_its_store(folder, lone):
     shutil.rmtree(folder.run / "artifacts")
     shutil.rmtree(folder.run / "tags")
     inside = open_run(folder.run)
-    assert isinstance(inside, LoneMlflowRun)
+    assert isinstance(inside, MlflowRun if _is_found(folder) else LoneMlflowRun)
     assert inside.traits() == {"experiment": "Default"}
 
 

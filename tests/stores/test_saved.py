@@ -232,7 +232,7 @@ def test_a_distributed_checkpoint_is_read_in_pieces(tmp_path):
     for step in (200, 400, 600, 800):
         state = {"model": net(nan=step >= 600).state_dict(), "optim": state_of(step)["optimizer"]["state"]}
         writer = dcp.FileSystemWriter(run / f"step-{step}", sync_files=False)
-        dcp.save(state, storage_writer=writer, no_dist=True)
+        dcp.save(state, storage_writer=writer)
     found = rewind(run)
     assert found.path == f"{run}/step-400"
     assert found.checked == "no NaN in 12 tensors"

@@ -113,7 +113,7 @@ class GradientDumps:
 
             with _quiet():
                 writer = FileSystemWriter(folder / FULL, single_file_per_rank=False)  # as newer ones make by themselves
-                save(dict(kept), storage_writer=writer, no_dist=not _in_several_processes())
+                save(dict(kept), storage_writer=writer)  # alone, where this process is in no group
             return
         for name, part in kept.items():
             whole = self._corner(part.full_tensor()) if hasattr(part, "full_tensor") else part
@@ -134,9 +134,3 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _in_several_processes() -> bool:
-    from tracker_health.monitor.distributed import world_size
-
-    return world_size() > 1
