@@ -32,7 +32,7 @@ QUICK_TESTS := tests/test_outcomes.py tests/test_headlines.py tests/test_diagnos
     tests/test_engine.py tests/test_evidence.py tests/test_curve_parts.py tests/test_parameters.py tests/test_retired.py \
     $(filter-out $(LONG_RULE_TESTS),$(wildcard tests/rules/test_*.py))
 
-TARGETS := lint check new-rule demo test fuzz frameworks lowest old-wandb slow bench faults mutants docs site screenshots clean
+TARGETS := lint check new-rule demo test fuzz frameworks lowest old-wandb slow bench faults causes mutants docs site screenshots clean
 .PHONY: $(TARGETS)
 
 # The many processes that tests start need not compile the package each time anew.
@@ -114,6 +114,10 @@ faults: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement benchmarks/faults/requirements.txt
 	$(BIN)/python benchmarks/faults generate --size small
 	$(BIN)/python benchmarks/faults score --size small
+
+# What the signs of causes weigh, counted again from what the tuning runs showed.
+causes: $(VENV)/.dev-installed
+	$(BIN)/python benchmarks/faults causes --count
 
 # How much of the code that judges its tests protect: ARGS="--minutes 30 --seed 2", or ARGS="--only curves/diverged".
 mutants: $(VENV)/.dev-installed

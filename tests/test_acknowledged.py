@@ -41,7 +41,7 @@ def entry(number=1, **given):
 
 def report(*findings, cause=""):
     found = [SimpleNamespace(code=code, verdict=verdict) for code, verdict in findings]
-    return SimpleNamespace(findings=found, diagnosis=SimpleNamespace(cause=cause) if cause else None)
+    return SimpleNamespace(findings=found, diagnosis=SimpleNamespace(named=cause) if cause else None)
 
 
 FAILED = report(("LOS004", Verdict.FAIL), ("GRD001", Verdict.WARN), cause="learning-rate-too-high")
@@ -120,6 +120,12 @@ def test_a_new_cause_drops_what_was_said_before():
     assert len(open_findings(FAILED, [entry(cause="")], NOW)) == 2
     without_cause = report(("LOS004", Verdict.FAIL))
     assert open_findings(without_cause, acks, NOW) == (), "that a cause is gone is no new one"
+
+
+def test_a_cause_that_was_renamed_or_split_opens_nothing_again():
+    now = report(("RWD005", Verdict.FAIL), cause="policy-drifted")
+    assert open_findings(now, [entry(codes=["RWD005"], cause="kl-coefficient-too-low")], NOW) == ()
+    assert len(open_findings(now, [entry(codes=["RWD005"], cause="overfitting")], NOW)) == 1
 
 
 def test_it_ends_when_it_was_said_to_and_with_its_evidence():

@@ -55,7 +55,7 @@ CASES = [
         "reward-hacked", "",
         GROUPS | {"train/reward": noisy(RISES), "train/rewards/correct/mean": noisy(FALLS)}, RATE,
     ),
-    ("loss-implemented-wrong", "", GROUPS | {"train/reward": noisy(FALLS), "train/reward_std": noisy(STAYS)}, RATE),
+    ("reward-cause-unknown", "", GROUPS | {"train/reward": noisy(FALLS), "train/reward_std": noisy(STAYS)}, RATE),
     (
         "parameters-not-trained", "",
         GROUPS | {"train/reward": noisy(STAYS), "train/reward_std": noisy(STAYS), "train/kl": np.zeros(N)}, RATE,

@@ -106,7 +106,8 @@ def test_a_nan_in_one_term_is_one_in_the_sum():
     report = verdict(box_loss=FALL, cls_loss=sick)
     assert report.verdict == "fail"
     assert [one.code for one in report.findings] == ["LOS001"]
-    assert "box_loss + cls_loss" in report.summary
+    assert "box_loss + cls_loss" in report.findings[0].message
+    assert report.summary == report.diagnosis.sentence
 
 
 def test_who_names_the_training_loss_gets_no_sum():

@@ -64,7 +64,7 @@ def test_every_kind_of_import_is_seen():
     assert "tracker_health.runs.outcome" in GRAPH["tracker_health.terminal"]
     assert "tracker_health.fleet.sweep" in GRAPH["tracker_health.cli.sweeping"]
     assert "tracker_health.stores.remote.deadline" in GRAPH["tracker_health.cli.sweeping"]
-    assert "tracker_health.diagnosis._facts" in GRAPH["tracker_health.diagnosis.data.overfitting"]
+    assert "tracker_health.diagnosis._facts" in GRAPH["tracker_health.diagnosis.table.data"]
 
 
 def test_circles_and_strangers_are_found():

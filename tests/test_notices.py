@@ -81,21 +81,30 @@ def notice(number=0, *, place="sweep", found=0.0, verdict="fail", subject="learn
 # Worth
 
 
-def test_only_a_fail_with_a_cause_that_is_sure_enough_is_worth_a_message():
+def test_only_a_fail_that_is_sure_is_worth_a_message():
+    """Whatever is known of its cause."""
     said = {
         (verdict, certainty): due(report(certainty=certainty, verdict=verdict))
         for verdict in Verdict
-        for certainty in ("certain", "likely", "possible")
+        for certainty in ("certain", "likely", "possible", "unknown")
     }
-    assert {key for key, value in said.items() if value} == {(Verdict.FAIL, "certain"), (Verdict.FAIL, "likely")}
-    assert due(report(cause="")) == ""
+    assert {verdict for (verdict, _), value in said.items() if value} == {Verdict.FAIL}
+    assert all(value for (verdict, _), value in said.items() if verdict is Verdict.FAIL)
+    assert due(report(cause="")) == "LOS004"
+
+
+def test_a_fail_that_is_unsure_is_sent_with_a_cause_that_is_sure_and_a_warning_by_its_cause():
+    unsure = (replace(finding(), confidence="low"),)
+    assert due(report(certainty="likely", found=unsure))
+    assert not due(report(certainty="unknown", found=unsure))
+    assert not due(report(certainty="unknown", verdict=Verdict.WARN), replace(NOTIFY, on="warn"))
 
 
 def test_more_is_sent_where_it_is_asked_for():
     assert due(report(verdict=Verdict.WARN), replace(NOTIFY, on="warn"))
     assert due(report(certainty="possible"), replace(NOTIFY, certainty="possible"))
     assert due(report(cause=""), replace(NOTIFY, certainty="possible")) == "LOS004"
-    assert not due(report(certainty="likely"), replace(NOTIFY, certainty="certain"))
+    assert not due(report(verdict=Verdict.WARN), replace(NOTIFY, on="warn", certainty="certain"))
 
 
 @pytest.mark.parametrize("ended", list(Ended))
@@ -115,6 +124,15 @@ def test_what_an_upgrade_or_a_setting_changed_is_no_news():
     assert not due(report(), before=replace(passed, alike=False))
     assert not due(report(), before=Before(verdict=Verdict.FAIL, cause="learning-rate-too-high", alike=True))
     assert due(report(), before=Before(verdict=Verdict.WARN, cause="learning-rate-too-high", alike=True))
+
+
+def test_what_was_said_of_a_cause_under_an_older_name_is_no_news():
+    assert not due(report(cause="policy-drifted"), told=SentMessages(causes=("kl-coefficient-too-low",)))
+    assert due(report(cause="policy-drifted"), told=SentMessages(causes=("overfitting",)))
+    before = Before(verdict=Verdict.FAIL, cause="kl-coefficient-too-low", alike=True)
+    assert not due(report(cause="policy-drifted"), before=before)
+    nothing_shown = Before(verdict=Verdict.FAIL, cause="LOS004", alike=True)
+    assert not due(report(cause="diverged-cause-unknown", certainty="unknown"), before=nothing_shown)
 
 
 def test_what_is_due_stays_due_whoever_judges_again():
@@ -185,7 +203,7 @@ def test_a_message_has_all_that_somebody_on_duty_needs():
     text = said_of(report(), docs_url="https://docs.example.com")["text"]
     for part in (
         "FAIL calm-rat (lr search): learning-rate-too-high (likely)",
-        "the loss rose from 2.5 to 37.",
+        "The loss rose from 2.5 to 37. Most likely the learning rate is too high.",
         "Try next: check the setting learning_rate",
         "https://docs.example.com/causes/learning-rate-too-high.html",
         'tracker-health ack abc --because "..."',

@@ -104,22 +104,31 @@ def bound(size: str, out: Path) -> None:
 
 
 @main.command()
-@click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
 @click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
-@click.option("--write", is_flag=True, help="Count the signs on the tuning tasks, and put the counts into the causes.")
-def causes(size: str, out: Path, split: str, write: bool) -> None:
-    """Print how often the right cause comes first, among the first two, and is wrong and certain."""
+@click.option("--place", type=click.Choice(["runs", "told"]), default="runs", show_default=True)
+@click.option("--collect", is_flag=True, help="Write down what the tuning runs show, for the counts.")
+@click.option("--count", is_flag=True, help="Count the signs again, from what was written down; reads no run.")
+@click.option("--without-judged", is_flag=True, help="As if no weight was a judgement.")
+def causes(out: Path, split: str, place: str, collect: bool, count: bool, without_judged: bool) -> None:
+    """Print how often the right cause comes first, and how often each certainty is right."""
     import causes as module
 
-    found = module.diagnosed(size, out, split)
+    if count:
+        print(f"written: {module.write_counts()}")
+        return
+    for cause in module.CAUSES if without_judged else ():
+        object.__setattr__(cause, "judged", dict.fromkeys(cause.judged, 0.0))
+    found = module.shown(out, split, place)
     for line in module.by_fault(found):
         print(line)
     print(f"{split}: {len(found)} flagged faulty runs")
     for word, share in module.shares(found).items():
-        print(f"{word:18} {share:.3f}")
-    if write and split == "tune":
-        print(f"written: {module.write(module.counts(found))}")
+        print(f"{word:10} {share:.3f}")
+    for sure, runs, hits, least in module.calibration(found):
+        print(f"{sure:10} {hits} of {runs} right, at least {least:.3f}")
+    if collect and split == "tune":
+        print(f"written: {module.write_findings(found)}")
 
 
 @main.command()

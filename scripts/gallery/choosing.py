@@ -127,7 +127,7 @@ def diagnosed_as(cause: str) -> list[tuple[Judged, Diagnosis]]:
         for one in judged()
         if one.usual.diagnosis is not None and one.usual.diagnosis.cause == cause
     ]
-    surest = {"certain": 0, "likely": 1, "possible": 2}
+    surest = {"certain": 0, "likely": 1, "possible": 2, "unknown": 3}
     return sorted(found, key=lambda pair: surest[pair[1].certainty])[:_MOST]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tracker_health.diagnosis import Cause
+from tracker_health.facts import turns
 from tracker_health.render.causes import HOW
 from tracker_health.render.docs import fate_of
 from tracker_health.render.rule_page import vote_of
@@ -91,4 +92,10 @@ def causes_index(causes: Iterable[Cause]) -> str:
     ]
     lines += ["| cause | what it is |", "|---|---|"]
     lines += [f"| [{cause.name}]({cause.name}.md) | {cause.summary} |" for cause in causes]
-    return "\n".join([*lines, "", "## How causes are ranked", "", HOW]) + "\n"
+    lines += ["", "## How causes are ranked", "", HOW, "", "## What the signs go by", ""]
+    lines += [
+        "Signs ask rules for what they found, and for their thresholds, as they are set. These numbers no rule has.",
+        "",
+    ]
+    lines += ["| | |", "|---|---|", *(f"| {what} | {value:g} {unit} |" for what, value, unit in turns.NUMBERS)]
+    return "\n".join(lines) + "\n"

@@ -18,6 +18,8 @@ _CLAUSE_ENDS = re.compile(r"(?:[;:] |\. (?=[A-Z]))")
 NAME_WIDTH = 60
 """Characters of a metric's or a parameter's name that a sentence shows."""
 
+_WORD = re.compile(r"[A-Za-z'-]+[,:.]?")
+
 
 def short_name(name: object) -> str:
     """A name of the user's within a sentence."""
@@ -90,9 +92,12 @@ def number(value: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """With a capital at its beginning and a full stop at its end."""
+    """With a capital at its beginning, unless that is the name of a metric, and a full stop at its end."""
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) or not text else ".")
+    is_name = not _WORD.fullmatch(text.partition(" ")[0])
+    return (text if is_name else text[:1].upper() + text[1:]) + (
+        "" if text.endswith((".", "!", "?")) or not text else "."
+    )
 
 
 def split_sentence(text: str) -> tuple[str, str]:

@@ -71,7 +71,7 @@ def test_a_worse_finding_wins(make, report):
     evidence = make.evidence([float("nan")] * 50, info=RunInfo(status="KILLED", metric_names=("train_loss",)))
     judged = report(evidence)
     assert (judged.verdict, judged.ended) == ("fail", "interrupted")
-    assert judged.summary.startswith("nonfinite-loss")
+    assert judged.diagnosis.about == "LOS001"
 
 
 def test_a_loss_that_did_not_come_down_excuses_no_error(make, judge):
@@ -124,8 +124,8 @@ def test_a_run_whose_plan_is_done_and_that_nobody_closed_passes_with_a_note(info
         (seen(Ended.KILLED, "SIGKILL"), "killed-reason-unknown"),
         ({"exit_code": 137, "tracker": "W&B"}, "killed-reason-unknown"),
         (seen(Ended.OUT_OF_MEMORY, "MemoryError"), "out-of-memory"),
-        ({"status": "CRASHED", "tracker": "W&B"}, None),
-        (SILENT, None),
+        ({"status": "CRASHED", "tracker": "W&B"}, "killed-reason-unknown"),
+        (SILENT, "killed-reason-unknown"),
     ],
 )
 def test_memory_is_said_where_something_says_memory(info, cause, make, report):

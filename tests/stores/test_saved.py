@@ -275,7 +275,8 @@ def test_the_best_validation_is_gone_back_to(tmp_path):
     rows = [{"step": at, "train_loss": 2.0 * 0.999**at, "val_loss": 1.0 + abs(at - 900) / 900} for at in steps]
     (run / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for step in range(500, 3001, 500):
-        torch.save({"model": net().state_dict()}, run / f"ckpt_step_{step}.pt")
+        moved = {name: value + step / 1e5 for name, value in net().state_dict().items()}
+        torch.save({"model": moved}, run / f"ckpt_step_{step}.pt")
     report = th.check(str(run))
     assert [one.code for one in report.findings if one.onset] == ["GEN001"]
     assert report.rewind.step == 500

@@ -1,70 +1,114 @@
-"""What signs look at: the findings, the settings, and a few numbers that no single rule has."""
+"""What signs look at: the findings, the settings with the limits of the rules, and a few numbers that no rule has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite
-from typing import NamedTuple
 
 import numpy as np
 
 from tracker_health.evidence import Curve, Evidence, TensorState
-from tracker_health.facts.chance import came_back_to_its_start, chance_fallen_to
-from tracker_health.facts.intent import is_fine_tuning
-from tracker_health.facts.settings import (
-    ADAM,
-    LEAST_FINE_TUNING,
-    LEAST_RATE,
-    MOST_RATE,
-    SGD,
-    USUAL_FINE_TUNING,
-    USUAL_RATE,
-    Settings,
-)
+from tracker_health.facts import turns
+from tracker_health.facts.chance import UNTRAINED, came_back_to_its_start, chance_fallen_to, chance_of
+from tracker_health.facts.intent import is_fine_tuning, says_adapter
+from tracker_health.facts.settings import ADAM, MOST_RATE_OF_SGD, SGD, Settings, UsualRate, usual_rate_of
+from tracker_health.facts.turns import Jump
 from tracker_health.report.result import ProbeResult, earliest_onset
 from tracker_health.report.resume_point import Onset
+from tracker_health.rules.probe import Symptom, thresholds_of
+from tracker_health.rules.registry import BUILT_IN
 from tracker_health.text import steps_in_words
 from tracker_health.words.verdict import Verdict
 
-_RATE_JUMP = 5.0  # a learning rate that rises so much from one point to the next jumped
-_BACK = 0.35  # of the descent: so near to its start a loss is back where it began
-_ABOUT = 10.0  # times as high or as low as usual, and still usual
-_GREW = 10.0
 _FEW, _ROUNDED = 3, 1e-5
 _NEARLY_ALL = 0.9
-_LEAST_DECAY, _MOST_PER_STEP = 1.0, 5e-3  # beyond both a weight decay takes the weights within a few hundred steps
-_ABRUPT = 3  # levels within which a rise happens at once
+_TINY_NORM = 1e-8  # of a gradient that moves nothing, whatever the rate
+_NAN = re.compile(r"\b(?:nan|inf|infinity|non-?finite|not finite)\b", re.IGNORECASE)
+_BESIDE = 2  # rows of a log behind a resume within which a rise belongs to it
 
+WORST = frozenset({Symptom.NONFINITE, Symptom.DIVERGED, Symptom.SCALE_COLLAPSE})
+"""Symptoms after which nothing else that the run did counts."""
 
-class Jump(NamedTuple):
-    """A rise from one value to another, and the first step that has it."""
+MILD = frozenset({Symptom.OVERFIT, Symptom.UNDERTRAINED, Symptom.SCHEDULE, Symptom.SPIKES, Symptom.UNSTABLE,
+                  Symptom.IDLE_REGULARISER, Symptom.ODD_ONE_OUT, Symptom.THROUGHPUT})  # fmt: skip
+"""Symptoms that head no report on a run that shows another one, of the same verdict."""
 
-    step: int
-    before: float
-    after: float
+_MOVED = ("RWD004", "RWD005", "RWD006", "RWD007")
 
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A run as causes see it. ``results``: what the rules found, those without a vote too."""
+    """A run as causes see it. ``results``: what the rules found, those without a vote too. ``limits``: the thresholds
+    of the rules as they are set, by code; of others the declared ones count. ``about``: the codes that the cause that
+    leads explains, once one does.
+    """
 
     evidence: Evidence
     results: Sequence[ProbeResult]
+    limits: Mapping[str, Mapping[str, float | int]] = field(default_factory=dict)
+    about: frozenset[str] = frozenset()
 
     @cached_property
     def settings(self) -> Settings:
         return Settings(self.evidence)
+
+    def limit(self, code: str, name: str) -> float:
+        """A threshold of a rule: where it is set, else as the rule declares it."""
+        if code in self.limits:
+            return float(self.limits[code][name])
+        rule = next(one for one in BUILT_IN if one.code == code)
+        if name not in thresholds_of(rule):
+            raise KeyError(f"{code} has no threshold {name}")
+        return float(getattr(rule, name))
 
     @cached_property
     def found(self) -> dict[str, ProbeResult]:
         """What warns or fails, by code."""
         return {one.code: one for one in self.results if one.verdict in (Verdict.WARN, Verdict.FAIL)}
 
+    @cached_property
+    def headed(self) -> frozenset[str]:
+        """The codes of which one heads the report: the findings with a vote of the worst verdict, and of those the ones
+        of the worst symptoms.
+        """
+        voting = [one for one in self.found.values() if one.votes]
+        worst = max((one.verdict.rank for one in voting), default=0)
+        heads = [one for one in voting if one.verdict.rank == worst]
+        least = min((_mildness(one) for one in heads), default=0)
+        return frozenset(one.code for one in heads if _mildness(one) == least)
+
+    def headed_by(self, explains: frozenset[str]) -> Facts:
+        """The same, headed by a finding of the worst that a cause explains."""
+        return replace(self, about=explains)
+
+    @cached_property
+    def head(self) -> ProbeResult | None:
+        """The finding that heads the report: of the worst ones that the cause explains the one that began first."""
+        return self.first_of(self.headed & self.about or self.headed)
+
+    @property
+    def head_code(self) -> str:
+        return "" if self.head is None else self.head.code
+
+    @property
+    def head_message(self) -> str:
+        return "" if self.head is None else self.head.message
+
+    def first_of(self, codes: Iterable[str]) -> ProbeResult | None:
+        """Of these findings the one that began first; those without a step come last, in the order of the rules."""
+        known = [one for code, one in self.found.items() if code in set(codes)]
+        return min(known, key=lambda one: min(one.steps, default=float("inf")), default=None)
+
     def has(self, *codes: str) -> bool:
         """Whether any of these rules found something."""
         return any(code in self.found for code in codes)
+
+    def has_kind(self, code: str, *kinds: str) -> bool:
+        """Whether a rule found something of one of these kinds; of any, where none is named."""
+        return code in self.found and (not kinds or self.found[code].kind in kinds)
 
     def measured(self, code: str, name: str) -> float | None:
         """A number of a finding; None where the rule found nothing."""
@@ -93,83 +137,119 @@ class Facts:
     def fine_tunes(self) -> bool:
         return is_fine_tuning(self.evidence)
 
+    @cached_property
+    def is_policy(self) -> bool:
+        """Whether a policy is trained: by a reward, or by preferences."""
+        return any(self.evidence.find(role) is not None for role in ("train_reward", "val_reward", "margin"))
+
+    @cached_property
+    def starts_trained(self) -> bool:
+        """Whether the model began from a trained one: as said, or as its first loss lies far below that of guessing."""
+        chance = chance_of(self.evidence)
+        started = self.loss is not None and chance is not None
+        below = started and self.loss.start.surely_below((1.0 - UNTRAINED) * chance.loss)  # type: ignore[union-attr]
+        return self.fine_tunes or says_adapter(self.evidence) or bool(below)
+
+    @cached_property
+    def usual(self) -> UsualRate:
+        """The learning rates that such a training mostly takes."""
+        return usual_rate_of(self.settings.optimizer, fine_tunes=self.starts_trained, is_policy=self.is_policy)
+
     @property
     def usual_rate(self) -> float:
-        """What such a training mostly takes."""
-        if self.settings.optimizer == SGD:
-            return USUAL_RATE[SGD]
-        return USUAL_FINE_TUNING if self.fine_tunes else USUAL_RATE[ADAM]
+        return self.usual.typical
+
+    @cached_property
+    def most_rate(self) -> float | None:
+        """From here on next to nothing trains; None for an optimizer of which that is not known. One that scales its
+        steps by itself begins with 1.
+        """
+        of_adam = self.limit("OPT012", "most_rate")
+        if self.settings.optimizer_is_unsaid:
+            return float(np.nextafter(max(of_adam, MOST_RATE_OF_SGD), np.inf))
+        return {ADAM: of_adam, SGD: MOST_RATE_OF_SGD}.get(self.settings.optimizer)
 
     @property
     def rate_is_beyond(self) -> bool:
         """Whether the learning rate is higher than what trains."""
-        rate, limit = self.settings.rate, MOST_RATE.get(self.settings.optimizer)
-        if rate is None:
-            return False
-        if self.settings.optimizer_is_unsaid:  # 1 is also what some that scale their steps by themselves begin with
-            return rate > max(MOST_RATE.values())
-        return limit is not None and rate >= limit
+        rate = self.settings.rate
+        return rate is not None and self.most_rate is not None and rate >= self.most_rate
 
     @property
-    def decay_is_beyond(self) -> bool:
-        """Whether the weight decay is large, and takes half a percent or more off the weights in each step."""
-        decay, share = self.settings.weight_decay, self.settings.decay_per_step
-        return decay is not None and share is not None and decay >= _LEAST_DECAY and share >= _MOST_PER_STEP
+    def rate_is_far_above(self) -> bool:
+        """Whether the learning rate is ten times the highest that is usual for such a training, or more."""
+        rate = self.settings.rate
+        is_known = self.settings.optimizer or self.is_policy or says_adapter(self.evidence)
+        return bool(is_known) and rate is not None and rate >= self.usual.far_above
 
-    @property
-    def decay_is_little(self) -> bool:
-        """Whether the weight decay is known to take little off the weights."""
-        decay, share = self.settings.weight_decay, self.settings.decay_per_step
-        return decay is not None and (decay < _LEAST_DECAY or (share is not None and share < _MOST_PER_STEP))
-
-    @property
-    def rate_is_high(self) -> bool:
-        """Whether the learning rate is more than ten times what such a policy takes, and there is one."""
-        rewarded = any(self.evidence.find(role) is not None for role in ("train_reward", "margin"))
-        return rewarded and self.settings.rate is not None and self.settings.rate > _ABOUT * self.usual_rate
+    def rate_above_since(self) -> int | None:
+        """The first step at which a logged rate was above what is usual; None where it was from the first one on."""
+        above = [np.flatnonzero(one.values > self.usual.highest) for one in self.settings.logged_rates]
+        at = [(int(found[0]), one) for found, one in zip(above, self.settings.logged_rates, strict=True) if len(found)]
+        return min((int(one.steps[first]) for first, one in at if first), default=None)
 
     @property
     def rate_is_tiny(self) -> bool:
         """Whether the learning rate is lower than what trains, and not 0."""
-        rate, limit = self.settings.rate, LEAST_RATE.get(self.settings.optimizer)
-        if rate is None or limit is None:
-            return False
-        return 0.0 < rate < (LEAST_FINE_TUNING if self.fine_tunes else limit)
+        return self.settings.rate is not None and 0.0 < self.settings.rate < self.usual.least
+
+    @property
+    def rate_of_a_group_is_nothing(self) -> bool:
+        """Whether the learning rate of one group is so low that no weight moves, and not 0."""
+        rate = self.settings.slowest_rate
+        return rate is not None and 0.0 < rate < self.limit("LRS001", "least_rate")
+
+    @cached_property
+    def rate_vanished(self) -> bool:
+        """Whether a logged learning rate, of one group at least, was next to nothing for most of the run, and had been
+        higher.
+        """
+        least = self.limit("LRS001", "least_rate")
+        rates = [one.values for one in self.settings.logged_rates]
+        return any(float(np.median(values)) < least <= float(values.max()) for values in rates)
 
     @property
     def rate_is_usual(self) -> bool:
         """Whether the learning rate is known, and about what such trainings take."""
         rate = self.settings.rate
-        if rate is None or self.rate_jump is not None:
-            return False
-        return self.usual_rate / _ABOUT <= rate <= _ABOUT * self.usual_rate
+        return rate is not None and self.rate_jump is None and self.usual.holds(rate)
 
     @property
     def rate_is_enough(self) -> bool:
         """Whether the learning rate is known, and not far below what such trainings take."""
-        rate = self.settings.rate
-        return rate is not None and rate >= self.usual_rate / _ABOUT
+        return self.settings.rate is not None and self.settings.rate >= self.usual.lowest
 
     @cached_property
     def rate_jump(self) -> Jump | None:
-        """Where the logged learning rate rose at once to many times the highest it had, after the first tenth of the
-        log: no warm-up does that.
-        """
-        for series in self.settings.logged_rates:
-            values, steps = series.values, series.steps
-            for at in range(max(2, len(values) // 10), len(values)):
-                before = float(values[:at].max())
-                if before > 0.0 and values[at] >= _RATE_JUMP * before:
-                    return Jump(int(steps[at]), before, float(values[at]))
-        return None
+        return turns.rate_jump(self.settings.logged_rates)
 
     @cached_property
     def rate_is_zero(self) -> bool:
-        """Whether the learning rate ended at 0 while nothing moved, or was 0 all along."""
-        last = self.settings.last_rate
-        peak = self.settings.rate
-        still = self.unchanged_share == 1.0 or self.has("GEN005", "LRS001")
-        return last == 0.0 and (still or peak == 0.0)
+        """Whether the learning rate was 0 all along, or is 0 in a checkpoint since which, and before, nothing moved. A
+        rate of 0 at the end of a decay says nothing.
+        """
+        rates = self.settings.logged_rates
+        throughout = bool(rates) and not any(one.values.any() for one in rates)
+        still = self.unchanged_share == 1.0 or self.settings.rate == 0.0
+        return throughout or (self.settings.last_rate == 0.0 and still)
+
+    @property
+    def decay_is_beyond(self) -> bool:
+        """Whether the weight decay is large, and takes more off the weights in each step than they can stand."""
+        decay, share = self.settings.weight_decay, self.settings.decay_per_step
+        least, most = self.limit("OPT012", "least_decay"), self.limit("OPT012", "most_decay")
+        return decay is not None and share is not None and decay >= least and share >= most
+
+    @property
+    def decay_is_little(self) -> bool:
+        """Whether the weight decay is known to take little off the weights."""
+        is_known = self.settings.weight_decay is not None and self.settings.decay_per_step is not None
+        return is_known and not self.decay_is_beyond
+
+    @property
+    def clip_is_tiny(self) -> bool:
+        """Whether gradients are clipped to next to nothing."""
+        return self.settings.clip is not None and self.settings.clip <= self.limit("OPT012", "least_clip")
 
     @cached_property
     def gradient_used(self) -> float | None:
@@ -244,14 +324,89 @@ class Facts:
         return f"{where}, and finite again afterwards"
 
     @cached_property
+    def stays_nonfinite(self) -> bool:
+        """Whether a loss or a gradient norm is NaN or infinite from its first such value to its end."""
+        roles = ("train_loss", "val_loss") if self.has("LOS001", "LOS002") else ("grad_norm",)
+        values = [one.clean().values for role in roles for one in self.evidence.all_of(role)]
+        broken = [one[np.argmax(~np.isfinite(one)) :] for one in values if not np.isfinite(one).all()]
+        return not broken or any(not np.isfinite(one).any() for one in broken)
+
+    @cached_property
     def rises_throughout(self) -> bool:
-        """Whether the training loss only ever rose: it ends at its highest, and never lay below its first points."""
-        loss = self.loss
-        if loss is None or not self.has("LOS004", "LOS005"):
+        """Whether the training loss only ever rose."""
+        return self.loss is not None and self.has("LOS004", "LOS005") and turns.rises_throughout(self.loss)
+
+    @property
+    def something_else_moved(self) -> bool:
+        """Whether a policy's divergence, entropy or answers left their course: then its reward fell for a reason."""
+        return self.has(*_MOVED)
+
+    @cached_property
+    def fell_back(self) -> Jump | None:
+        """Where the loss, after it had come down, was at once back near the level that it began at."""
+        if self.loss is None or not (self.has("LOS004") or turns.had_come_down(self.loss)):
+            return None
+        return turns.fell_back(self.loss)
+
+    @cached_property
+    def resumed(self) -> tuple[int, ...]:
+        """The steps after which the run went on from a checkpoint, by its console or as its counter went back."""
+        log = self.evidence.text_log
+        said = log.resumed if log is not None else ()
+        back = [series.clean().steps for series in self.evidence.series if series.went_back]
+        return tuple(sorted({*said, *(int(steps[0]) for steps in back if len(steps))}))
+
+    @cached_property
+    def rose_at_a_resume(self) -> int | None:
+        """The step at which a loss rose, where that is right behind a resume."""
+        rises = [self.onset(code) for code in ("LOS003", "LOS004", "LOS008")]
+        rises += [self.fell_back.step] if self.fell_back is not None else []
+        steps = self.loss.series.steps if self.loss is not None else np.empty(0)
+        for resumed in self.resumed:
+            soon = steps[steps > resumed][:_BESIDE]
+            last = int(soon[-1]) if len(soon) else resumed
+            at = next((one for one in rises if one is not None and resumed <= one <= last), None)
+            if at is not None:
+                return at
+        return None
+
+    @cached_property
+    def grew_before_nan(self) -> bool:
+        losses = (one for one in self.evidence.series if one.role in ("train_loss", "val_loss"))
+        return turns.grew_before_nan(losses)
+
+    @property
+    def diverged_before_nan(self) -> bool:
+        """Whether the loss had diverged at an earlier step than that of the first NaN."""
+        rose, broke = self.onset("LOS004"), self.measured("LOS001", "first_step")
+        return "LOS004" in self.headed and rose is not None and broke is not None and rose < broke
+
+    @cached_property
+    def only_spikes(self) -> bool:
+        """Whether the loss jumped up and came down again by itself, at a rate that did not and is not beyond use."""
+        if self.loss is None or self.rate_jump is not None or self.rate_is_beyond:
             return False
-        came_down = min(loss.head.value, loss.first.value) - loss.best.value
-        up = loss.end.value - loss.head.value
-        return up > 0 and loss.trend > 3.0 and came_down < 0.1 * up and loss.end.value >= 0.5 * loss.peak.value
+        return self.has("LOS003", "LOS008") and not self.has("LOS004") and turns.only_spikes(self.loss)
+
+    @cached_property
+    def gradient_vanishes(self) -> bool:
+        """Whether a logged gradient norm, of the whole or of a layer, is next to nothing while the loss is not."""
+        norms = [one.finite().values for role in ("grad_norm", "layer_grad_norm") for one in self.evidence.all_of(role)]
+        tiny = any(len(values) > _FEW and float(np.median(np.abs(values))) <= _TINY_NORM for values in norms)
+        return tiny and self.loss is not None and abs(self.loss.end.value) > _TINY_NORM
+
+    def says_nan(self) -> bool:
+        """Whether the exception that ended the run speaks of NaN or infinity."""
+        texts = [str(self.found[code].details.get("text", "")) for code in ("RUN004", "RUN003") if code in self.found]
+        return any(_NAN.search(text) for text in texts)
+
+    @cached_property
+    def below_chance(self) -> bool:
+        """Whether an accuracy ends surely below that of guessing."""
+        chance = chance_of(self.evidence)
+        curves = [self.evidence.curve(role) for role in ("train_accuracy", "val_accuracy")]
+        least = 0.0 if chance is None else 0.5 * chance.share
+        return any(one.end.surely_below(least) for one in curves if one is not None)
 
     @property
     def is_stuck(self) -> bool:
@@ -275,49 +430,6 @@ class Facts:
     def knows_gradients(self) -> bool:
         """Whether anything shows the gradients: their norms, or the optimizer's state."""
         return any(one.code in ("OPT003", "GRD003", "GRD001") for one in self.results)
-
-    @cached_property
-    def fell_back(self) -> Jump | None:
-        """Where the loss, after it had come down, was at once back near the level that it began at."""
-        loss = self.loss
-        if loss is None or loss.descent.value <= 0.0 or len(loss.levels) < 2 * _ABRUPT:
-            return None
-        start, descent = loss.start.value, loss.descent.value
-        if not loss.descent.surely_above(0.0) or not (self.has("LOS004") or descent > 0.2 * abs(start)):
-            return None
-        for at in range(_ABRUPT, len(loss.levels)):
-            low, high = float(loss.levels[:at].min()), float(loss.levels[at])
-            fell = start - low
-            near = float(loss.levels[max(0, at - _ABRUPT) : at].min())
-            if fell > 0.3 * descent and near < low + 0.3 * fell and abs(high - start) < _BACK * fell:
-                return Jump(loss.rose_at(at, (near + high) / 2), near, high)
-        return None
-
-    @cached_property
-    def grew_before_nan(self) -> bool:
-        """Whether a loss had grown tenfold before it became NaN or infinite."""
-        for series in self.evidence.series:
-            if series.role not in ("train_loss", "val_loss"):
-                continue
-            values = series.clean().values
-            bad = np.flatnonzero(~np.isfinite(values))
-            before = np.abs(values[: bad[0]]) if len(bad) else values[:0]
-            if len(before) > 1 and before[-1] > _GREW * max(float(before[0]), 1e-6):
-                return True
-        return False
-
-    @cached_property
-    def only_spikes(self) -> bool:
-        """Whether the loss jumped up, more than once or far, and came down again by itself at a usual learning rate."""
-        loss = self.loss
-        if (
-            loss is None
-            or self.rate_jump is not None
-            or self.rate_is_beyond
-            or not self.has("LOS003", "LOS008", "LOS004")
-        ):
-            return False
-        return bool(loss.excursions(0.1 * loss.size)) and loss.end.value < loss.start.value
 
     @cached_property
     def first_layer_is_blind(self) -> bool:
@@ -385,11 +497,15 @@ class Facts:
         return unchanged / compared if compared and unchanged is not None else None
 
 
+def _mildness(one: ProbeResult) -> int:
+    return 0 if one.symptom in WORST else 2 if one.symptom in MILD else 1
+
+
 def _had_gradient(tensor: TensorState) -> bool:
     moment = tensor.second_moment if tensor.second_moment is not None else tensor.first_moment
     return moment is not None and moment.rms > 0.0
 
 
-def first_of(steps: Iterable[int | None]) -> int | None:
+def earliest(steps: Iterable[int | None]) -> int | None:
     """The earliest step that is known."""
     return min((one for one in steps if one is not None), default=None)

@@ -1,41 +1,73 @@
-"""How causes are ranked: the sum of the weights of the signs that a run shows."""
+"""Which cause leads: of the worst that was found, the one that has what it requires and the most that speaks for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tracker_health.diagnosis._base import Cause, Sign
+from tracker_health.diagnosis._cause import Cause, Sign
 from tracker_health.diagnosis._facts import Facts
 from tracker_health.words.diagnosis import Certainty
 
-LEAST = 2
-"""A cause with a lower sum is not named."""
+LEAST = 2.0
+"""A cause that may not lead and has a lower sum is not named."""
 
-CERTAIN, LEAD = 6, 4
-LIKELY, SMALL_LEAD = 4, 2
-"""From which score on, with which lead over the next cause, a cause is certain or likely."""
+LIKELY, LEAD = 4.0, 2.0
+"""From which sum on, with which lead over the next cause that may lead, a cause is likely."""
 
 
 class Ranked(NamedTuple):
-    """A cause, the signs of it that the run shows, and the sum of their weights."""
+    """A cause, the signs of it that the run shows, and the sum of their weights. ``leads``: it has what it requires;
+    ``is_defined``: one of the signs leaves no doubt.
+    """
 
     cause: Cause
     signs: tuple[Sign, ...]
-    score: int
+    score: float
+    leads: bool
+    is_defined: bool
 
 
 def rank(causes: Iterable[Cause], facts: Facts) -> list[Ranked]:
-    """The causes that explain something and have a sum of at least ``LEAST``, the highest first; of equal ones the one
-    that explains more, then the one that is listed first.
+    """The causes that explain something and have a sum of at least ``LEAST``: those that may lead first, each by its
+    sum. Of two with equal sums the one that a sign defines, then the one whose first sign came earlier, then the one
+    that explains more.
     """
-    found = []
-    for cause in causes:
-        signs = cause.present(facts)
-        score = sum(cause.weight(sign) for sign in signs)
-        if score >= LEAST and explained(cause, facts):
-            found.append(Ranked(cause, signs, score))
-    return sorted(found, key=lambda one: (-one.score, -len(explained(one.cause, facts))))
+    found = [_ranked(cause, facts) for cause in causes if _comes_into_question(cause, facts)]
+    named = [one for one in found if one.score >= (0.0 if one.leads else LEAST)]
+    return sorted(named, key=lambda one: _order(one, facts))
+
+
+def _comes_into_question(cause: Cause, facts: Facts) -> bool:
+    """Whether it explains anything that was found, and nothing rules it out."""
+    return not cause.unknown and bool(explained(cause, facts)) and not any(sign.seen(facts) for sign in cause.never)
+
+
+def _ranked(cause: Cause, facts: Facts) -> Ranked:
+    signs = cause.present(facts)
+    leads = cause.is_required(signs) and not cause.explains.isdisjoint(facts.headed)
+    is_defined = any(sign in cause.defines for sign in signs) and not any(sign.seen(facts) for sign in cause.doubts)
+    return Ranked(cause, signs, round(sum(cause.weight(sign) for sign in signs), 1), leads, is_defined)
+
+
+def _order(one: Ranked, facts: Facts) -> tuple[bool, float, bool, float, int]:
+    began = [step for sign in one.signs if (step := sign.begins(facts)) is not None]
+    return (
+        not one.leads,
+        -one.score,
+        not one.is_defined,
+        min(began, default=float("inf")),
+        -len(explained(one.cause, facts)),
+    )
+
+
+def leader(ranked: Sequence[Ranked], facts: Facts) -> Ranked | None:
+    """The cause to name first; None where none has what it requires, or two have equally much for them."""
+    first = next(iter(ranked), None)
+    if first is None or not first.leads:
+        return None
+    is_tie = any(other.leads and _order(other, facts) == _order(first, facts) for other in ranked[1:])
+    return None if is_tie else first
 
 
 def explained(cause: Cause, facts: Facts) -> tuple[str, ...]:
@@ -60,9 +92,11 @@ def _when(code: str, facts: Facts) -> tuple[int, int]:
 
 
 def certainty(ranked: Sequence[Ranked]) -> Certainty:
-    """How sure the first cause is, by its sum and by how far the next one lies below."""
-    first = ranked[0].score
-    lead = first - (ranked[1].score if len(ranked) > 1 else 0)
-    if first >= CERTAIN and lead >= LEAD:
+    """How sure the first cause is: certain where a sign defines it and no other that may lead has such a sign and as
+    much for it; likely by its sum and by how far the next one that may lead lies below.
+    """
+    first, rivals = ranked[0], [one for one in ranked[1:] if one.leads]
+    ahead = first.score - max((one.score for one in rivals), default=0.0)
+    if first.is_defined and ahead >= LEAD:
         return "certain"
-    return "likely" if first >= LIKELY and lead >= SMALL_LEAD else "possible"
+    return "likely" if first.score >= LIKELY and ahead >= LEAD else "possible"

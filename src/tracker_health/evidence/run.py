@@ -67,13 +67,15 @@ class Trouble:
     """What a console log says that ends a process, or would have: the cause in a few words, and the line itself.
 
     ``line``: its place among the lines that are not blank, from 1; ``rows_after``: how many rows of the history came
-    after it, none where they are few and come no further than those before.
+    after it, none where they are few and come no further than those before. ``where``: "evaluation" or
+    "saving", by the functions of its traceback, else empty.
     """
 
     cause: str
     text: str
     line: int
     rows_after: int
+    where: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,7 @@ class TextLog:
 
     It counts the lines that are not blank, and those of them that are rows of the history. It has the errors that the
     log shows, and the line after which it said that training was done. ``span``: the first step of the history and the
-    furthest one.
+    furthest one. ``resumed``: the steps after which it says that it goes on from a checkpoint.
     """
 
     source: str
@@ -91,6 +93,7 @@ class TextLog:
     done: int | None = None
     troubles: tuple[Trouble, ...] = ()
     span: tuple[int, int] | None = None
+    resumed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -16,6 +16,7 @@ _BASE_MODEL_PARAMS = (
     "init_checkpoint",
 )
 _NO = frozenset(("", "none", "null", "false", "no", "off", "[]", "{}", "()"))
+_ADAPTER = re.compile(r"(^|[^a-z])(q?lora|peft|adalora|dora)([^a-z]|$)")
 _EARLY_STOPPING = re.compile(r"early_?stop|^(es_)?patience$")  # not the patience of a learning-rate schedule
 _OPTIMIZER = re.compile(r"(^|[./_])opt(im(izer)?)?([./_](name|type|class|_target_))?$")
 _TEACHER = re.compile(r"distil(?!bert|gpt|roberta|whisper|led)|teacher(?!.?forc)")
@@ -40,6 +41,15 @@ def is_fine_tuning(evidence: Evidence) -> bool:
         return True
     params = evidence.info.params
     return any(str(params.get(name, "")).lower() not in ("", "none", "false", "0") for name in _BASE_MODEL_PARAMS)
+
+
+def says_adapter(evidence: Evidence) -> bool:
+    """Whether a param names an adapter that is trained: LoRA and its relatives are, by Adam, on a trained model."""
+    params = evidence.info.params.items()
+    return any(
+        _ADAPTER.search(f"{name} {value}"[:_MOST_OF_A_PARAM].lower()) and not _says_no(str(value).strip().lower())
+        for name, value in params
+    )
 
 
 def early_stopping(evidence: Evidence) -> str:

@@ -41,19 +41,43 @@ _LIMIT = re.compile(
 _NO = frozenset(("false", "no", "none", "off", "0", ""))
 
 ADAM, SGD = "adam", "sgd"
-USUAL_RATE: Mapping[str, float] = {ADAM: 1e-3, SGD: 1e-2}
-"""What trains most models from scratch."""
 
-USUAL_FINE_TUNING = 1e-4
-"""What fine-tunes most models with Adam."""
 
-MOST_RATE: Mapping[str, float] = {ADAM: 0.1, SGD: 1.0}
-"""From here on next to nothing trains."""
+class UsualRate(NamedTuple):
+    """The learning rates that trainings of a kind mostly take: ``lowest`` to ``highest``, and a ``typical`` one. Below
+    ``least`` such a training stands still.
+    """
 
-LEAST_RATE: Mapping[str, float] = {ADAM: 2e-5, SGD: 5e-5}
-"""Below this training from scratch stands still."""
+    least: float
+    lowest: float
+    typical: float
+    highest: float
 
-LEAST_FINE_TUNING = 1e-7
+    @property
+    def far_above(self) -> float:
+        """Ten times the highest."""
+        return 10.0 * self.highest
+
+    def holds(self, rate: float) -> bool:
+        """Whether a rate is one of them."""
+        return self.lowest <= rate <= self.highest
+
+
+_OF_SGD = UsualRate(5e-5, 1e-3, 1e-2, 0.1)
+_FROM_SCRATCH = UsualRate(2e-5, 1e-4, 1e-3, 1e-2)
+_FINE_TUNING = UsualRate(1e-7, 1e-6, 1e-4, 1e-3)
+_POLICY = UsualRate(1e-8, 1e-7, 1e-4, 1e-3)  # 1e-6 of language models, 3e-4 of control
+
+MOST_RATE_OF_SGD = 1.0
+"""From here on next to nothing trains with SGD; OPT012 declares that of Adam."""
+
+
+def usual_rate_of(optimizer: str, *, fine_tunes: bool = False, is_policy: bool = False) -> UsualRate:
+    """The learning rates that are usual for an optimizer and an objective: Adam's of an optimizer that is not known."""
+    if optimizer == SGD:
+        return _OF_SGD
+    return _POLICY if is_policy else _FINE_TUNING if fine_tunes else _FROM_SCRATCH
+
 
 USUAL_MOMENTUM = 0.9
 """Of SGD, where it has one."""
@@ -110,7 +134,11 @@ class Settings:
         said = _numbers(text for name, text in _params(self.evidence) if _RATE.search(name))
         known = max(logged or said or began, default=None)
         saved = max(_numbers(group.get("lr") for group in self._groups), default=0.0)
-        return saved if known is None and saved >= USUAL_RATE.get(self.optimizer, 1.0) else known
+        return (
+            saved
+            if known is None and saved >= (usual_rate_of(self.optimizer).typical if self.optimizer else 1.0)
+            else known
+        )
 
     @cached_property
     def slowest_rate(self) -> float | None:

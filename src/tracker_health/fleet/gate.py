@@ -206,8 +206,7 @@ def _judge_run_of(model: RegisteredModel, options: GateOptions) -> _RunJudgement
     now = time.time()
     still_open = {one.code for one in open_findings(report, entries, now)}
     accepts = frozenset(one.code for one in report.findings) - still_open
-    cause = report.diagnosis.cause if report.diagnosis is not None else ""
-    said = [one for one in standing(entries, cause=cause, now=now) if accepts.intersection(one.codes)]
+    said = [one for one in standing(entries, cause=report.cause, now=now) if accepts.intersection(one.codes)]
     notes += tuple(f"{one.said}: {printable(one.because, 300)}" for one in said)
     return _RunJudgement(report, evidence, notes, accepts=accepts)
 

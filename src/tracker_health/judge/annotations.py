@@ -46,7 +46,11 @@ STEP = "step"
 """The tag that says up to which step of its history a run was judged."""
 
 CAUSE, ACTION, JUDGED = "cause", "action", "judged"
-"""The tags that say the cause of what was found, the one thing to do, and which parts of the run were judged."""
+"""The tags that say the cause of what was found, the one thing to do, and which parts of the run were judged. The first
+is there only of a cause that is certain or likely.
+"""
+CERTAINTY = "certainty"
+"""The tag that says how sure the cause is: certain, likely, possible or unknown."""
 
 EXPLAINED = "explained"
 """The tag that lists the codes of the findings that the cause explains, where there are others."""
@@ -170,9 +174,8 @@ class Shadow:
 
 def shadow_of(report: Report, digest: str) -> Shadow:
     """What is written of a report while verdicts are only tried out."""
-    cause = report.diagnosis.cause if report.diagnosis is not None else ""
     codes = tuple(result.code for result in report.findings)
-    return Shadow(verdict=report.verdict, codes=codes, cause=cause, digest=digest)
+    return Shadow(verdict=report.verdict, codes=codes, cause=report.cause, digest=digest)
 
 
 def is_wanted(when: str, verdict: Verdict) -> bool:
@@ -228,7 +231,8 @@ def plan(
 def _tags_of(diagnosis: Diagnosis | None) -> dict[str, str]:
     if diagnosis is None:
         return {}
-    return {CAUSE: diagnosis.cause, ACTION: printable(diagnosis.action.in_short, 300)}
+    named = {CAUSE: diagnosis.named} if diagnosis.named else {}
+    return {**named, CERTAINTY: diagnosis.certainty, ACTION: printable(diagnosis.action.in_short, 300)}
 
 
 def _unexplained(report: Report) -> dict[str, str]:

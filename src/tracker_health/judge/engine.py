@@ -153,7 +153,8 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
     errors = [ErrorEntry(source=problem.source, message=problem.message) for problem in evidence.problems]
     outcomes: list[RuleOutcome] = []
     broken: list[Verdict] = []
-    for probe in configured_probes(config) if probes is None else probes:
+    judging = configured_probes(config) if probes is None else probes
+    for probe in judging:
         votes = _votes(probe, evidence, config)
         outcome = judged(probe, evidence, config, votes)
         result = None if isinstance(outcome, ErrorEntry) else outcome
@@ -179,7 +180,7 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         verdict = Verdict.ERROR if evidence.problems else Verdict.SKIP
     if verdict is Verdict.PASS and any(problem.unfinished for problem in evidence.problems):
         verdict = Verdict.ERROR
-    diagnosis, undiagnosed = _diagnosed(evidence, results, verdict)
+    diagnosis, undiagnosed = _diagnosed(evidence, results, verdict, judging)
     scores = [result.score for result in voting if result.score is not None]
     report = Report(
         run=evidence.run,
@@ -221,14 +222,14 @@ def _advice(results: Iterable[ProbeResult]) -> Iterator[str]:
 
 
 def _diagnosed(
-    evidence: Evidence, results: Sequence[ProbeResult], verdict: Verdict
+    evidence: Evidence, results: Sequence[ProbeResult], verdict: Verdict, probes: Iterable[Probe]
 ) -> tuple[Diagnosis | None, tuple[str, ...]]:
     """The cause of what was found, and a note where working it out broke: that must not take the verdict with it."""
     if verdict not in (Verdict.WARN, Verdict.FAIL, Verdict.ERROR):
         return None, ()
     try:
         with np.errstate(all="ignore"):
-            return diagnosis_of(evidence, results), ()
+            return diagnosis_of(evidence, results, {probe.code: probe.thresholds for probe in probes}), ()
     except Exception as error:  # noqa: BLE001
         return None, (f"the cause could not be worked out: {printable(named(error))}",)
 
@@ -301,7 +302,7 @@ def _uses(evidence: Evidence) -> Iterable[SeriesUse]:
 
 
 def _summary(report: Report, unjudged: str) -> str:
-    """One sentence: the worst finding, or what the pass rests on, or why there is no verdict.
+    """One sentence: the diagnosis's own, the worst finding, or what the pass rests on, or why there is no verdict.
 
     ``unjudged``: why nothing shows whether training worked.
     """
@@ -309,6 +310,8 @@ def _summary(report: Report, unjudged: str) -> str:
     failed = [one for one in report.errors if one.code is not None] or list(report.errors)
     if report.verdict is Verdict.ERROR and failed:
         return printable(f"{failed[0].source}: {failed[0].message}", 500)
+    if report.diagnosis is not None:
+        return report.diagnosis.sentence
     if findings:
         more = f" (+{len(findings) - 1} more)" if len(findings) > 1 else ""
         return printable(f"{findings[0].name}: {findings[0].message}{more}", 500)

@@ -108,7 +108,7 @@ def _verdict(run: Report | None, files: Report | None) -> Verdict | None:
 
 
 def _cause(run: Report | None, files: Report | None) -> str:
-    known = [one.diagnosis.cause for one in (run, files) if one is not None and one.diagnosis is not None]
+    known = [one.cause for one in (run, files) if one is not None and one.cause]
     return known[0] if known else ""
 
 

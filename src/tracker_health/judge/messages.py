@@ -12,14 +12,19 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import CERTAINTIES, Notify
 from tracker_health.judge.doc_links import docs_link, page_about
 from tracker_health.report.result import Report
 from tracker_health.text import count, printable, sentence, without_userinfo
+from tracker_health.words.causes import is_same_cause
+from tracker_health.words.diagnosis import in_words
 from tracker_health.words.ending import Ended
 from tracker_health.words.verdict import Verdict
+
+if TYPE_CHECKING:
+    from tracker_health.diagnosis import Cause
 
 WINDOW_SECONDS = 600.0
 MOST_ALONE = 3
@@ -42,6 +47,8 @@ _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 _WORD = re.compile(r"[^\s'\"(),;]+")
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?")
 _LONGEST_SUFFIX = 11  # characters of a file's suffix
+_AS_SURE = {"high": 0, "medium": 1, "low": 2} | {word: place for place, word in enumerate(CERTAINTIES)}
+"""The place in ``CERTAINTIES`` of how sure a finding is, or a cause."""
 _ENDS_OF_PROCESSES = "RUN"
 """Rules with such codes quote what a process said at its end: exceptions, with paths and values in them."""
 
@@ -95,7 +102,9 @@ class SentMessages:
 
 @dataclass(frozen=True, kw_only=True)
 class Before:
-    """The verdict that a run had. ``alike``: the same rules, settings and policy gave it as give the new one."""
+    """The verdict that a run had. ``cause``: its likely cause, or the code of its worst finding. ``alike``: the same
+    rules, settings and policy gave it as give the new one.
+    """
 
     verdict: Verdict
     cause: str
@@ -106,6 +115,10 @@ def subject_of(report: Report) -> str:
     """What a message on a report is about: its cause or, without one, the code of its worst finding."""
     if report.diagnosis is not None:
         return report.diagnosis.cause
+    return _first_code(report)
+
+
+def _first_code(report: Report) -> str:
     return report.findings[0].code if report.findings else ""
 
 
@@ -119,19 +132,23 @@ def due_of(report: Report, notify: Notify, traits: Mapping[str, str], told: Sent
         return ""
     if not _is_sure(report, notify) or report.ended in (Ended.PREEMPTED, Ended.PRUNED) or notify.is_muted(traits):
         return ""
-    if subject in told.causes:
+    if any(is_same_cause(subject, one) for one in told.causes):
         return ""
     if told.due == subject or before is None:
         return subject
-    is_known = before.verdict.rank >= report.verdict.rank and before.cause == subject
+    is_known = before.verdict.rank >= report.verdict.rank and is_same_cause(
+        report.cause or _first_code(report), before.cause
+    )
     return subject if before.alike and not is_known else ""
 
 
 def _is_sure(report: Report, notify: Notify) -> bool:
+    """Whether it is as sure as is asked for: of a failure what was found, whatever is known of its cause."""
     least = CERTAINTIES.index(notify.certainty)
-    if report.diagnosis is None:
-        return least == len(CERTAINTIES) - 1
-    return CERTAINTIES.index(report.diagnosis.certainty) <= least
+    sure = [len(CERTAINTIES) - 1 if report.diagnosis is None else _AS_SURE.get(report.diagnosis.certainty, least + 1)]
+    if report.verdict is Verdict.FAIL:
+        sure += [_AS_SURE[one.confidence] for one in report.findings if one.verdict is Verdict.FAIL]
+    return min(sure) <= least
 
 
 # What it says
@@ -230,19 +247,29 @@ def _words_of(report: Report, include: frozenset[str]) -> tuple[str, str]:
     if diagnosis is not None and needed <= include:
         return _public(diagnosis.sentence, include), _public(diagnosis.action.in_short, include)
     cause = next((one for one in CAUSES if diagnosis is not None and one.name == diagnosis.cause), None)
-    results = (*report.explained, *report.findings)
-    quoted = "exception" in include
-    messages = (one.message for one in results if quoted or not one.code.startswith(_ENDS_OF_PROCESSES))
-    message = _public(next(messages, ""), include)
-    title = cause.title if cause is not None else ""
-    said = f"{title}: {message}" if title and message else title or message or f"The verdict is {report.verdict}"
+    said = _in_public(report, cause, include)
     if diagnosis is None:
         return said, _public(report.findings[0].remedy, include) if report.findings else ""
-    if cause is not None and cause.do:
+    if cause is not None and not callable(cause.do):
         return said, cause.do if isinstance(cause.do, str) else cause.do.text
     if diagnosis.action.setting:
         return said, f"check the setting {printable(diagnosis.action.setting, 80)}"
     return said, cause.test if cause is not None else ""
+
+
+def _in_public(report: Report, cause: Cause | None, include: frozenset[str]) -> str:
+    """What was found and its cause without the numbers of the latter, which may be of params."""
+    about = report.diagnosis.about if report.diagnosis is not None else ""
+    heading = sorted(report.findings, key=lambda one: one.code != about)
+    quoted = "exception" in include
+    messages = (one.message for one in heading if quoted or not one.code.startswith(_ENDS_OF_PROCESSES))
+    fact = _public(next(messages, ""), include)
+    if cause is None or report.diagnosis is None:
+        return fact or f"The verdict is {report.verdict}"
+    if not fact:
+        return cause.title
+    title = "nothing that was logged shows why" if cause.unknown else cause.title
+    return in_words(fact, title, report.diagnosis.certainty)
 
 
 def _subject_codes(report: Report) -> tuple[str, ...]:

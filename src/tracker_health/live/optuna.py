@@ -234,8 +234,8 @@ class _Recorder:
 
     def _write(self, finding: LiveFinding) -> None:
         attributes: dict[str, Any] = {STEP: finding.step}
-        if finding.cause is not None:
-            attributes[CAUSE] = finding.cause.cause
+        if finding.cause is not None and finding.cause.named:
+            attributes[CAUSE] = finding.cause.named
         attributes[WOULD_STOP if self._dry_run else STOPPED] = printable(str(finding), _ATTRIBUTE_CHARACTERS)
         for name, value in attributes.items():
             self._storage.set_trial_user_attr(self._trial_id, name, value)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from tracker_health.diagnosis import CERTAIN, LEAD, LEAST, LIKELY, SMALL_LEAD, Cause, Sign
+from tracker_health.diagnosis import LEAD, LEAST, LIKELY, Cause, Sign
 from tracker_health.render.rule_page import in_terminal, plain
 from tracker_health.rules.registry import BUILT_IN
 from tracker_health.text import printable
@@ -17,13 +17,17 @@ from tracker_health.words.diagnosis import Action, Diagnosis
 _COLUMNS = 100
 _SIGNS_IN_SHORT = 6
 
-HOW = f"""A cause is recognised by signs. Each sign has a weight, and the weights of the signs that a run shows add up
-to the cause's score. The cause with the highest score comes first. A cause with a score below {LEAST} is not named.
-A weight that was counted is a power of 2: a sign of weight 3 is seen 8 times as often with this cause as with others.
-A setting beyond what trains has a larger weight than any of its effects. Of signs that look at the same thing only the
-strongest counts. A sign that came after what it is said to cause does not count. A cause is certain from a score of
-{CERTAIN} on, if the next cause has at least {LEAD} less. It is likely from a score of {LIKELY} on, if the next cause
-has at least {SMALL_LEAD} less. Otherwise it is possible."""
+HOW = f"""The headline says what surely happened: of the findings of the worst verdict the one that began first.
+NaN, divergence and a loss scale that collapsed come before all others, and overfitting, an early end, a
+schedule and spikes after all others. A cause leads only if it explains one of those findings and the run
+shows a sign that it requires. Of several the one comes first for which the most speaks: the weights of
+the signs that the run shows add up to its score. A weight is counted, as a power of 2: of 3, a sign is
+seen 8 times as often in runs with this cause as in others. Of signs that look at the same thing only the
+strongest counts. A sign that came after what it is said to cause does not count. A cause is certain if a
+sign defines it, and its score is at least {LEAD:g} above that of the next one that may lead. Such signs
+are a setting beyond use, the text of an exception, a NaN that was seen. It is likely from a score of
+{LIKELY:g} on, with the same lead. Otherwise it is possible. Where no cause has what it requires, the
+headline says that nothing logged shows why. A cause with a score below {LEAST:g} is not named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,19 +50,24 @@ def source_of(cause: Cause, sign: Sign) -> str:
 
 
 def explain_cause(cause: Cause) -> str:
-    """What a cause is, its strongest signs, what to do, and how to be sure."""
+    """What a cause is, what it requires, its strongest other signs, what to do, and how to be sure."""
     lines = [cause.name, "", *wrap(cause.summary, _COLUMNS)]
-    lines += ["", *wrap(" ".join(cause.about.split()), _COLUMNS)] if cause.about else []
-    strongest = sorted((sign for sign in cause.signs if cause.weight(sign) > 0), key=lambda one: -cause.weight(one))
-    looks = max(len(sign.looks_at) for sign in strongest)
-    lines += ["", "Strongest signs"]
-    for sign in strongest[:_SIGNS_IN_SHORT]:
-        lines.append(f"  {cause.weight(sign):+3d}  {sign.looks_at:<{looks}}  {sign.name}")
+    lines += ["", *wrap(" ".join(cause.text.split()), _COLUMNS)] if cause.text else []
+    required = list(dict.fromkeys((*cause.defines, *cause.requires)))
+    lines += ["", *_listed("It is named first only with one of these", cause, required)] if required else []
+    others = [sign for sign in cause.speaks if sign not in required and cause.weight(sign) > 0]
+    strongest = sorted(others, key=lambda one: -cause.weight(one))[:_SIGNS_IN_SHORT]
+    lines += ["", *_listed("What speaks for it besides", cause, strongest)] if strongest else []
     advice = _advice(cause)
     lines += ["", "What to do", *(f"  {line}" for line in wrap(advice, _COLUMNS - 2))] if advice else []
     lines += ["", "How to be sure", *(f"  {line}" for line in wrap(cause.test, _COLUMNS - 2))]
     lines += ["", f"More: tracker-health explain {cause.name} --full"]
     return "\n".join(lines) + "\n"
+
+
+def _listed(title: str, cause: Cause, signs: Sequence[Sign]) -> list[str]:
+    looks = max(len(sign.looks_at) for sign in signs)
+    return [title, *(f"  {cause.weight(one):+5.1f}  {one.looks_at:<{looks}}  {one.name}" for one in signs)]
 
 
 def cause_text(cause: Cause) -> str:
@@ -78,8 +87,8 @@ def cause_page(cause: Cause, runs: Sequence[Diagnosed] = ()) -> str:
 
 
 def _sections(cause: Cause, runs: Sequence[Diagnosed]) -> Iterator[tuple[str, str]]:
-    if cause.about:
-        yield "## What happens", " ".join(cause.about.split())
+    if cause.text:
+        yield "## What happens", " ".join(cause.text.split())
     yield "## How it is recognised", _signs(cause)
     yield "## What to do", _what_to_do(cause, runs)
     yield "## How to be sure", f"{cause.test[:1].upper()}{cause.test[1:]}."
@@ -105,18 +114,30 @@ def _in_cell(text: str) -> str:
 
 
 def _signs(cause: Cause) -> str:
-    known = {probe.code for probe in BUILT_IN}
-    lines = ["| weight | looks at | sign |", "|---|---|---|"]
-    for sign in cause.signs:
-        looks = f"[{sign.looks_at}](../rules/{sign.looks_at}.md)" if sign.looks_at in known else sign.looks_at
+    if cause.unknown:
+        return "Where no cause has what it requires, a report is headed by what happened, and this says that."
+    lines = ["| | looks at | sign | weight |", "|---|---|---|---|"]
+    for sign in dict.fromkeys(cause.signs):
         counted = source_of(cause, sign)
-        lines.append(f"| {cause.weight(sign):+d} | {looks} | {sign.name}{counted and f' ({counted})'} |")
-    return "\n".join([*lines, "", "Weights without a count are judgement."])
+        role = "defines it" if sign in cause.defines else "required" if sign in cause.requires else ""
+        judged = "" if counted or sign not in cause.judged else " (judged)"
+        weight = f"{cause.weight(sign):+.1f}{judged}" if cause.weight(sign) else ""
+        lines.append(f"| {role} | {_looks_at(sign)} | {sign.name}{counted and f' ({counted})'} | {weight} |")
+    lines += [f"| rules it out | {_looks_at(sign)} | {sign.name} | |" for sign in cause.never]
+    lines += [f"| leaves a doubt | {_looks_at(sign)} | {sign.name} | |" for sign in cause.doubts]
+    said = "It leads only with a sign that defines it or is required."
+    return "\n".join([*lines, "", f"{said} A weight without a count is a judgement, or that of a sign of its own."])
+
+
+def _looks_at(sign: Sign) -> str:
+    known = {probe.code for probe in BUILT_IN}
+    kinds = f" ({', '.join(sign.of)})" if sign.of else ""
+    return f"[{sign.looks_at}](../rules/{sign.looks_at}.md){kinds}" if sign.looks_at in known else sign.looks_at
 
 
 def _advice(cause: Cause) -> str:
     """What to do, where it depends on no number of the run."""
-    return _in_words(cause.do) if isinstance(cause.do, Action) else cause.do
+    return _in_words(cause.do) if isinstance(cause.do, Action) else cause.do if isinstance(cause.do, str) else ""
 
 
 def _in_words(action: Action) -> str:

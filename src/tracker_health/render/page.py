@@ -48,6 +48,7 @@ _CONFIDENCE = {
     "certain": "High confidence",
     "likely": "Likely, not certain",
     "possible": "Possible: look before you act on it",
+    "unknown": "What was found is sure, its cause is not shown",
 }
 
 

@@ -321,10 +321,15 @@ class Report:
             The same report, with what is answered and what is still open.
         """
         found = tuple(result.code for result in self.findings) if codes is None else tuple(codes)
-        of = self.diagnosis.cause if self.diagnosis is not None else cause
+        of = self.cause if self.diagnosis is not None else cause
         counting = standing(entries, cause=of, now=now)
         about = tuple(one for one in counting if len(open_codes(found, [one])) < len(found))
         return replace(self, acknowledged=about, open=open_codes(found, about)) if about else self
+
+    @property
+    def cause(self) -> str:
+        """The cause where it is certain or likely; else empty."""
+        return self.diagnosis.named if self.diagnosis is not None else ""
 
     @property
     def said(self) -> str:

@@ -236,8 +236,7 @@ def _step_tag(run: TrackedRun) -> dict[str, str]:
 
 def _answer_tags(report: Report, entries: tuple[Acknowledgement, ...], now: float) -> dict[str, str]:
     """The tags next to the verdict that say who answered it, and whether somebody still has to look."""
-    cause = report.diagnosis.cause if report.diagnosis is not None else ""
-    found = marks(tuple(result.code for result in report.findings), cause, entries, now)
+    found = marks(tuple(result.code for result in report.findings), report.cause, entries, now)
     return {ACK: found.ack, OPEN: found.open} if found.open else {}
 
 

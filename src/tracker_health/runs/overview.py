@@ -7,16 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 from tracker_health.rules.registry import probe_classes
 from tracker_health.stores.base import TaggedRun
 from tracker_health.text import count, printable
 from tracker_health.words import retired
 from tracker_health.words.acknowledgements import Acknowledgement, answers, marks
+from tracker_health.words.causes import is_same_cause
+from tracker_health.words.diagnosis import Certainty
 from tracker_health.words.verdict import Verdict
 
 MOST_WORST = 10
+CERTAINTY_WORDS = get_args(Certainty)
 _MOST_REASONS = 10
 _MOST_GROUPS = 30
 _NONE = "none"
@@ -84,7 +87,7 @@ class Overview:
     the newest. ``groups``: the verdicts of each group, by what runs are grouped by, and ``group_causes`` their causes.
     ``older``: how many verdicts are older than the data of their runs. ``open``: at how many runs somebody still has to
     look. ``rules`` and ``by_cause``: how people answered each. ``tried``: how many runs have which verdict in shadow
-    alone.
+    alone. ``certainties``: how sure the cause is, in how many.
     """
 
     verdicts: Counter[str]
@@ -98,6 +101,7 @@ class Overview:
     rules: dict[str, Answers] = field(default_factory=dict)
     by_cause: dict[str, Answers] = field(default_factory=dict)
     tried: Counter[str] = field(default_factory=Counter)
+    certainties: Counter[str] = field(default_factory=Counter)
 
     @property
     def runs(self) -> int:
@@ -122,6 +126,7 @@ class Overview:
                 {"code": code, "name": names.get(code), "runs": runs} for code, runs in by_frequency(self.reasons)
             ],
             "causes": [{"cause": cause, "runs": runs} for cause, runs in by_frequency(self.causes)],
+            "certainty": {word: self.certainties[word] for word in CERTAINTY_WORDS},
             "open": self.open,
             "shadow": {str(word): self.tried[word] for word in Verdict if self.tried[word]},
             "precision": {
@@ -161,6 +166,7 @@ def overview(
     groups: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
     group_causes: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
     worst: list[tuple[int, float, int, TaggedRun]] = []
+    certainties: Counter[str] = Counter()
     older = 0
     for number, run in enumerate(runs):
         word = str(run.verdict or _NONE)
@@ -173,6 +179,7 @@ def overview(
             labelled(_labels(run, said))
         reasons.update(set(run.codes))
         causes.update([run.cause] if run.cause else [])
+        certainties.update([run.certainty] if run.certainty in CERTAINTY_WORDS else [])
         for what, counted in groups.items():
             for name in set(GROUPS[what](run)):
                 counted.setdefault(name, Counter())[word] += 1
@@ -186,6 +193,7 @@ def overview(
         verdicts=verdicts,
         reasons=reasons,
         causes=causes,
+        certainties=certainties,
         worst=ordered,
         groups=groups,
         group_causes=group_causes,
@@ -205,7 +213,7 @@ def _count_answers(
     for code in set(run.codes):
         rules.setdefault(code, Answers()).add([one for one in said if code in one.codes])
     if run.cause:
-        about = [one for one in said if one.about_cause and one.cause == run.cause]
+        about = [one for one in said if one.about_cause and is_same_cause(run.cause, one.cause)]
         causes.setdefault(run.cause, Answers()).add(about)
     return said
 
@@ -248,6 +256,9 @@ def overview_lines(found: Overview) -> Iterator[str]:
 
 def _counted_lines(found: Overview) -> Iterator[str]:
     yield f"{count(found.runs, 'run')}: " + ", ".join(f"{found.verdicts[word]} {word}" for word in WORDS)
+    if found.certainties:
+        counts = ", ".join(f"{found.certainties[word]} {word}" for word in CERTAINTY_WORDS if found.certainties[word])
+        yield f"causes: {counts}"
     if found.tried:
         counts = ", ".join(f"{found.tried[word]} {word}" for word in WORDS if found.tried[word])
         yield f"in shadow only: {counts}"
@@ -289,6 +300,7 @@ def _as_json(run: TaggedRun) -> dict[str, Any]:
         "verdict": str(run.verdict),
         "codes": list(run.codes),
         "cause": run.cause or None,
+        "certainty": run.certainty or None,
         "summary": run.summary,
         "older": run.older,
     }

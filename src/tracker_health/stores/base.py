@@ -24,8 +24,8 @@ class Recorded:
     ``settings``: by which configuration and policy it was judged, as ``annotations.JudgedBy`` has it. ``step``: up to
     which step of its history; None where that was not known. ``ended``: how it says that the run ended. ``rules``:
     under which version of the rules; None where it does not say. ``codes``: of what was found; ``cause``: of that, ""
-    for none; ``explained``: the codes that the cause explains. ``notified``:
-    about what people were sent a message, as ``messages.SentMessages`` has it.
+    for none that is likely; ``certainty``: how sure that is; ``explained``: the codes that the cause explains.
+    ``notified``: about what people were sent a message, as ``messages.SentMessages`` has it.
     """
 
     digest: str
@@ -36,6 +36,7 @@ class Recorded:
     rules: int | None = None
     codes: tuple[str, ...] = ()
     cause: str = ""
+    certainty: str = ""
     explained: tuple[str, ...] = ()
     notified: str = ""
 
@@ -335,7 +336,8 @@ class OnServer(TrackedRun, Protocol):
 @dataclass(frozen=True, kw_only=True)
 class TaggedRun:
     """What a run's record says of its annotation. ``verdict``: None without one of ours. ``codes``: of the rules behind
-    it. ``cause``: of what they found, empty where none is known. ``experiment``: its name, or the project's.
+    it. ``cause``: of what they found, empty where none is likely; ``certainty``: how sure it is.
+    ``experiment``: its name, or the project's.
     ``started``: in seconds since 1970, None where that is not known. ``older``: than the run's last data. ``acks``:
     entries that are about what the run is now. ``shadow``: what was said while verdicts were only tried out.
     """
@@ -345,6 +347,7 @@ class TaggedRun:
     codes: tuple[str, ...] = ()
     summary: str = ""
     cause: str = ""
+    certainty: str = ""
     user: str = ""
     experiment: str = ""
     started: float | None = None

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from tracker_health.text import printable
+from tracker_health.words.causes import is_same_cause
 from tracker_health.words.retired import retired_rule
 from tracker_health.words.verdict import Verdict
 
@@ -43,7 +44,7 @@ class _Result(Protocol):
 
 class _Diagnosis(Protocol):
     @property
-    def cause(self) -> str: ...
+    def named(self) -> str: ...
 
 
 Result_co = TypeVar("Result_co", bound=_Result, covariant=True)
@@ -209,7 +210,8 @@ def standing(entries: Iterable[Acknowledgement], *, cause: str, now: float) -> t
     ``entries``: on the evidence that there is. ``cause``: the run's now, "" for none: a new one drops what was said
     before it appeared.
     """
-    return tuple(one for one in answers(entries) if (one.until is None or now < one.until) and cause in ("", one.cause))
+    counting = (one for one in answers(entries) if one.until is None or now < one.until)
+    return tuple(one for one in counting if not cause or is_same_cause(cause, one.cause))
 
 
 def open_codes(codes: Iterable[str], counting: Iterable[Acknowledgement]) -> tuple[str, ...]:
@@ -227,7 +229,7 @@ def open_findings(report: _Judged[Result_co], acks: Iterable[Acknowledgement], n
 
     ``acks``: of its run, and of the evidence that the report is on, as ``TrackedRun.acknowledgements`` gives them.
     """
-    cause = report.diagnosis.cause if report.diagnosis is not None else ""
+    cause = report.diagnosis.named if report.diagnosis is not None else ""
     left = set(open_codes((one.code for one in report.findings), standing(acks, cause=cause, now=now)))
     return tuple(one for one in report.findings if one.code in left)
 

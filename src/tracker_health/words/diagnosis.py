@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from tracker_health.text import number, printable
+from tracker_health.text import number, printable, sentence
 
-Certainty = Literal["certain", "likely", "possible"]
+Certainty = Literal["certain", "likely", "possible", "unknown"]
 Value = float | str
 
 
@@ -63,7 +63,7 @@ class Alternative:
 
     cause: str
     test: str
-    score: int = 0
+    score: float = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +72,15 @@ class SignSeen:
 
     name: str
     looks_at: str
-    weight: int
+    weight: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
     """The cause that explains a run best.
 
-    ``sentence``: the cause with the run's numbers. ``explains``: the codes of the findings that are its evidence, in
+    ``sentence``: what surely happened, and the cause in words that are as sure as it is. ``about``: the code of the
+    finding that heads it. ``explains``: the codes of the findings that are its evidence, in
     the order of time. ``others``: what else could explain them, the most likely first. ``signs``: by what the cause is
     known here; their weights add up to ``score``.
     """
@@ -88,10 +89,16 @@ class Diagnosis:
     certainty: Certainty
     sentence: str
     action: Action
+    about: str = ""
     explains: tuple[str, ...] = ()
     others: tuple[Alternative, ...] = ()
     signs: tuple[SignSeen, ...] = ()
-    score: int = 0
+    score: float = 0
+
+    @property
+    def named(self) -> str:
+        """The cause where it is certain or likely, so that filters by it stay clean; else empty."""
+        return self.cause if self.certainty in ("certain", "likely") else ""
 
     @property
     def headline(self) -> str:
@@ -109,6 +116,7 @@ class Diagnosis:
             "certainty": self.certainty,
             "sentence": self.sentence,
             "action": self.action.to_json(),
+            "about": self.about,
             "explains": list(self.explains),
             "others": [{"cause": one.cause, "test": one.test, "score": one.score} for one in self.others],
             "signs": [{"name": one.name, "looks_at": one.looks_at, "weight": one.weight} for one in self.signs],
@@ -133,6 +141,7 @@ class Diagnosis:
             certainty=cast("Certainty", document["certainty"]),
             sentence=document["sentence"],
             action=Action.from_json(document["action"]),
+            about=document.get("about", ""),
             explains=tuple(document.get("explains", ())),
             others=tuple(
                 Alternative(cause=one["cause"], test=one["test"], score=one.get("score", 0))
@@ -144,6 +153,27 @@ class Diagnosis:
             ),
             score=document.get("score", 0),
         )
+
+
+def in_words(fact: str, clause: str, certainty: str) -> str:
+    """What surely happened, and its cause: stated where it is certain, else as likely as it is.
+
+    Args:
+        fact: Of a finding, without a full stop.
+        clause: The cause, as a main clause.
+        certainty: Of ``Certainty``.
+
+    Returns:
+        A sentence or two.
+    """
+    match certainty:
+        case "certain":
+            return f"{sentence(fact)} {sentence(clause)}"
+        case "likely":
+            return f"{sentence(fact)} {sentence(f'most likely {clause}')}"
+        case "possible":
+            return f"{sentence(fact)} {sentence(f'it may be that {clause}')}"
+    return sentence(f"{fact}; {clause}")
 
 
 def _shown(value: Value) -> str:

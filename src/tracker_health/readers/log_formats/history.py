@@ -186,6 +186,20 @@ class History:
         before = int(np.searchsorted(self.positions, row))
         return bool(len(self.reached)) and bool(self.reached[-1] != (self.reached[before - 1] if before else _NO_STEP))
 
+    def before(self, row: int) -> int | None:
+        """The last step before the log's row ``row``; None where none was, or no row follows."""
+        before = int(np.searchsorted(self.positions, row))
+        if not 0 < before < len(self.positions) or self.reached[before - 1] == _NO_STEP:
+            return None
+        return int(self.reached[before - 1])
+
+    def breaks_off(self, row: int, total: int, share: float) -> bool:
+        """Whether the last bar of this length before the log's row ``row`` was begun, and came to less than a share."""
+        before = int(np.searchsorted(self.positions, row))
+        bars = self.column(BAR)[:before][self.column(BAR + OF)[:before] == total]
+        begun = bars[bars > 0]
+        return bool(len(begun)) and bool(begun[-1] < share * total)
+
     @property
     def note(self) -> str:
         """What a reader of the verdict should know; empty where there is nothing."""

@@ -1,4 +1,4 @@
-"""What a console log says of the end of its process: exceptions, signals, memory and disks that ran out."""
+"""What a console log says of its process: exceptions, signals, memory and disks that ran out, and resumes."""
 
 from __future__ import annotations
 
@@ -61,6 +61,8 @@ _OF_A_TRACKER = re.compile(
     r"[A-Za-z][\w-]{0,40}\s{0,10}:\d{1,9} \[\w{1,80}\.py:\w{1,80}\(\):\d{1,6}\])"
 )
 _OF_THE_PROGRAM = ", in <module>"
+# A frame of a traceback in which the program evaluated, or wrote a checkpoint.
+_FRAME = re.compile(r", in _{0,2}(?:(?P<evaluation>evaluat|validat|predict|eval_|run_eval|test_loop)|(?P<saving>save))")
 _RECORD_LINES = 2
 """How many lines the message of such a record has before its traceback."""
 _RAISED = re.compile(
@@ -104,6 +106,14 @@ _DONE = re.compile(
     r"`Trainer\.fit` stopped: `max_(?:epochs|steps)=\d+` reached",
     re.IGNORECASE,
 )
+_RESUMED = re.compile(
+    r"\bresum(?:ed|ing)\b[^\n]{0,60}\b(?:from|training|checkpoint|at|step|epoch)\b|"
+    r"\bcontinuing training from\b|\b(?:restor(?:ed|ing)|load(?:ed|ing))\b[^\n]{0,60}\bcheckpoint\b|"
+    r"\b(?:optimizer|scheduler)(?:\.pt)?\b[^\n]{0,40}\bnot (?:been )?(?:found|loaded|restored)\b",
+    re.IGNORECASE,
+)
+_BAR = re.compile(r"\| {0,8}0/(\d{1,12}) \[")  # at its beginning
+_NEARLY_THROUGH = 0.9  # bars that are taken away may not show their last steps
 _CAUSE = {cause: re.compile(pattern) for cause, pattern in _CAUSES.items()}
 _SYSTEM = {cause: re.compile(pattern) for cause, pattern in _OF_THE_SYSTEM.items()}
 # One of these is in every line that says something of the kind: plain words are found ten times as fast as a pattern.
@@ -113,6 +123,7 @@ _SUSPICIOUS = (
     "oom", "OOM", "MEMLIMIT", "memory limit", "low on memory",
     "Terminated", "Segmentation fault", "Bus error", "Aborted", "core dumped",
     "SIGKILL", "exitcode: -", "Fatal Python error", "TIME LIMIT", "CANCELLED AT", "train_runtime",
+    "esum", "ontinuing training", "estor", "heckpoint", "not found", "0%|",
     "omplete", "inished", "done", "return code = ", "Exited with exit code", "`Trainer.fit` stopped", _OUTPUT_FOLLOWS,
 )  # fmt: skip
 _KEPT = 50
@@ -129,6 +140,7 @@ class _Seen:
     rows: int
     place: int
     rank: int | None = None
+    where: str = ""
 
 
 class Troubles:
@@ -140,7 +152,9 @@ class Troubles:
         self.rows = 0
         self._seen: deque[_Seen] = deque(maxlen=_KEPT)
         self._done: int | None = None
+        self._starts: list[tuple[int, int]] = []
         self._traceback = 0
+        self._where = ""
         self._of_loader = self._ignored = False
         self._reported: _Seen | None = None
         self._report_first = False
@@ -158,6 +172,7 @@ class Troubles:
         line = line[:_MAX_CHARACTERS]
         if _DONE.search(line):
             self._done = self.lines
+        self._look_for_a_start(line)
         prefix = _PREFIX.match(line)
         bare = line[prefix.end() :] if prefix is not None else line
         of_rank = _OF_RANK.search(line[: prefix.end()]) if prefix is not None else None
@@ -167,7 +182,7 @@ class Troubles:
         elif _OF_A_TRACKER.search(line):
             self._record, self._traceback = self.lines, 0
         elif _BEGINNING in line:
-            self._traceback, self._of_loader = 1, False
+            self._traceback, self._of_loader, self._where = 1, False, ""
             self._by_tracker = self.lines - self._record <= _RECORD_LINES
         elif _CHAINED in line and self._by_tracker:
             self._record = self.lines
@@ -175,10 +190,19 @@ class Troubles:
             self._ignored = True
         elif self._traceback and bare.startswith((" ", "\t")):
             self._of_loader |= _LOADER_QUEUE in bare
+            frame = _FRAME.search(bare)
+            self._where = (frame.lastgroup or "") if frame is not None else self._where
             self._by_tracker &= self._traceback > 1 or _OF_THE_PROGRAM not in bare
             self._go_on()
         elif not self._is_of_the_system(bare) and self._traceback:
             self._look_for_the_end(bare)
+
+    def _look_for_a_start(self, line: str) -> None:
+        """Note that the log says that it goes on from a checkpoint, or that a progress bar begins."""
+        bar = _BAR.search(line)
+        total = int(bar[1]) if bar is not None else 0
+        if self.rows and len(self._starts) < _KEPT and (total or _RESUMED.search(line)):
+            self._starts.append((self._table.rows, total))
 
     def _look_for_the_root(self, line: str) -> None:
         """Which rank failed first, and how: what the others say of it is that their connection to it broke."""
@@ -228,7 +252,7 @@ class Troubles:
             self._go_on()
             return
         if not (self._ignored or self._by_tracker):
-            self._note(self._cause(raised["said"]), raised["said"])
+            self._note(self._cause(raised["said"]), raised["said"], self._where)
         self._traceback, self._ignored = 0, False
 
     def _cause(self, said: str) -> str:
@@ -236,9 +260,9 @@ class Troubles:
             return "a data loader worker died"
         return next((cause for cause, pattern in _CAUSE.items() if pattern.search(said)), "an exception")
 
-    def _note(self, cause: str, text: str) -> None:
+    def _note(self, cause: str, text: str, where: str = "") -> None:
         self._seen.append(
-            _Seen(cause, text.lstrip(":| ").rstrip(), self.lines, self.rows, self._table.rows, self._rank)
+            _Seen(cause, text.lstrip(":| ").rstrip(), self.lines, self.rows, self._table.rows, self._rank, where)
         )
 
     def _rows_after(self, seen: _Seen, history: History) -> int:
@@ -246,6 +270,11 @@ class Troubles:
         rows = self.rows - seen.rows
         goes_on = rows >= _GOES_ON or (rows > 1 and history.goes_on_after(seen.place))
         return rows if goes_on else 0
+
+    def _resumed(self, history: History) -> tuple[int, ...]:
+        """The steps after which it says so; a bar, where one of the same length was not through."""
+        told = (row for row, total in self._starts if not total or history.breaks_off(row, total, _NEARLY_THROUGH))
+        return tuple(dict.fromkeys(step for row in told if (step := history.before(row)) is not None))
 
     def log(self, source: str, history: History) -> TextLog:
         """What was seen, each with how much came after it."""
@@ -257,8 +286,15 @@ class Troubles:
             rows=self.rows,
             done=self._done,
             troubles=tuple(
-                Trouble(cause=one.cause, text=one.text, line=one.line, rows_after=self._rows_after(one, history))
+                Trouble(
+                    cause=one.cause,
+                    text=one.text,
+                    line=one.line,
+                    rows_after=self._rows_after(one, history),
+                    where=one.where,
+                )
                 for one in self._seen
             ),
             span=history.span,
+            resumed=self._resumed(history),
         )

@@ -107,15 +107,12 @@ class Schedule(Probe):
         rates = rates_of(evidence, self.min_points, self.almost_zero)
         saved = evidence.optimizer.schedules if evidence.optimizer is not None else ()
         settled = levelled_off(evidence.curve("train_loss"), self.late_share)
-        unlogged = "" if settled else endless_warm_up(evidence)
+        unlogged, done = ("", 0.0) if settled else (endless_warm_up(evidence), share_done(evidence))
         wrong = (
             ("rate", self._of_rates(rates, settled) if rates else unlogged, _STEPS),
             ("size", self._of_size(rates, evidence) if rates else "", _TINY),
             *(("waits-in-vain", waits_in_vain(schedule, evidence, self.min_points), _MODE) for schedule in saved),
-            *(
-                ("length", self._of_steps(schedule, 0.0 if settled else share_done(evidence)), _STEPS)
-                for schedule in saved
-            ),
+            *(("length", self._of_steps(schedule, done), _STEPS) for schedule in saved),
             ("groups", groups_far_apart(evidence, self.groups_apart), _GROUP),
         )
         kind, said, remedy = next((one for one in wrong if one[1]), ("", "", ""))

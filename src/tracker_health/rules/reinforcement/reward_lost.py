@@ -119,16 +119,12 @@ class RewardLost(Probe):
         start, peak, end = map(number, _levels(reward).values())
         came = f"began at {start}" if below else f"rose from {start} to {peak} at step {reward.best_step}"
         verdict = Verdict.FAIL if below and reward.sure else Verdict.WARN
-        kind = "below-its-start" if below else "lost"
-        found = _finding(
-            verdict, reward, f"{came} and ended at {end}", _BELOW if below else _LOST, reward.best_step, kind=kind
-        )
+        kind, remedy = ("below-its-start", _BELOW) if below else ("lost", _LOST)
+        found = _finding(verdict, reward, f"{came} and ended at {end}", remedy, reward.best_step, kind=kind)
         if not reward.descent.surely_above(0.0):
             return found
-        return replace(
-            found,
-            onset=Onset(step=reward.best_step, unit=reward.series.step_unit, what="the best reward", is_best=True),
-        )
+        best = Onset(step=reward.best_step, unit=reward.series.step_unit, what="the best reward", is_best=True)
+        return replace(found, onset=best)
 
     def _stands(self, reward: Curve, others: list[Curve]) -> Finding | None:
         alone = reward.points >= self.constant_points and reward.end.value >= 0.0 and all(map(_is_constant, others))

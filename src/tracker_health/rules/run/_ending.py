@@ -92,7 +92,7 @@ def _details(evidence: Evidence) -> dict[str, str | int]:
     trouble, log = fatal_trouble(evidence.text_log), evidence.text_log
     if trouble is None or log is None:
         return {}
-    found = {"source": log.source, "cause": trouble.cause, "text": trouble.text}
+    found = {"source": log.source, "cause": trouble.cause, "text": trouble.text, "where": trouble.where}
     return {**found, "line": trouble.line, "lines": log.lines}
 
 

@@ -12,6 +12,7 @@ from tracker_health.evidence import RunRef
 from tracker_health.judge.annotations import (
     ACK,
     CAUSE,
+    CERTAINTY,
     ENDED,
     EXIT,
     EXPLAINED,
@@ -116,6 +117,7 @@ def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
         rules=as_step(tags.get(f"health.{RULES}")),
         codes=codes,
         cause=tags.get(f"health.{CAUSE}", ""),
+        certainty=tags.get(f"health.{CERTAINTY}", ""),
         explained=_listed(tags, EXPLAINED) or codes,
         notified=tags.get(NOTIFIED_TAG, ""),
     )
@@ -214,6 +216,7 @@ def tagged(
         codes=recorded.codes,
         summary=tags.get("health.summary", ""),
         cause=recorded.cause,
+        certainty=recorded.certainty,
         user=user,
         experiment=experiment,
         started=started,

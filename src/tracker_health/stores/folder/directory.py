@@ -19,6 +19,7 @@ from tracker_health.evidence.ending import fatal_trouble
 from tracker_health.judge.annotations import (
     ACK,
     CAUSE,
+    CERTAINTY,
     ENDED,
     EXIT,
     EXPLAINED,
@@ -178,6 +179,7 @@ class DirectoryRun(Untracked):
             rules=as_step(known.get(RULES)),
             codes=(codes := _codes(known, "codes")),
             cause=str(known.get(CAUSE, "")),
+            certainty=str(known.get(CERTAINTY, "")),
             explained=_codes(known, EXPLAINED) or codes,
             notified=str(known.get(NOTIFIED, "")),
         )

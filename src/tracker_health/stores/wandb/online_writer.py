@@ -30,6 +30,7 @@ from tracker_health.judge.annotations import (
     ACTION,
     BASELINE,
     CAUSE,
+    CERTAINTY,
     ENDED,
     ENDED_BY,
     EXIT,
@@ -105,6 +106,7 @@ _PLAIN_NAMES = _OF_ANY_VERDICT | {
     ACK,
     OPEN,
     CAUSE,
+    CERTAINTY,
     ACTION,
     *MEDIA_KEYS.values(),
 }

@@ -1,1 +1,0 @@
-"""Causes in the data and in how it is evaluated."""

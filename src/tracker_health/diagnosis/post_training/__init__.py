@@ -1,1 +1,0 @@
-"""Causes in reinforcement learning and preference training."""

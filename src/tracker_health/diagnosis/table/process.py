@@ -1,0 +1,285 @@
+"""Causes in the process: how it ended, what it saved, what the machine did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tracker_health.diagnosis import _signs as signs
+from tracker_health.diagnosis._actions import numbers_of
+from tracker_health.diagnosis._cause import Cause, codes
+from tracker_health.diagnosis._facts import Facts
+from tracker_health.evidence import Evidence
+from tracker_health.facts.steps import plan_reached
+from tracker_health.report.resume_point import Onset
+from tracker_health.text import number, printable
+from tracker_health.words.diagnosis import Action
+
+_OF_ENDS = codes("RUN001 RUN003 RUN004 LOS007 OPT001")
+_FEW_STEPS = 50
+_PLACES = {"evaluation": " in the evaluation", "saving": " while a checkpoint was saved"}
+
+
+def _place(facts: Facts) -> str:
+    """Where in the program the process ended, as far as that is known: `` in the evaluation``."""
+    return _PLACES.get(_where(facts), "")
+
+
+def _where(facts: Facts) -> str:
+    return next((str(facts.found[code].details.get("where", "")) for code in signs.ENDS if code in facts.found), "")
+
+
+def _ended(title: str) -> Callable[[Facts], str]:
+    """The title, the place, and what the finding on the end says."""
+
+    def clause(facts: Facts) -> str:
+        said = next((facts.found[code].message for code in (*signs.ENDS, "RUN001") if code in facts.found), "")
+        return f"{title}{_place(facts)}{f': {said}' if said else ''}"
+
+    return clause
+
+
+def _then_resume(facts: Facts, text: str) -> str:
+    """What to do, and to resume where anything is left to be done."""
+    return text if plan_reached(facts.evidence) else f"{text}; then resume from the last checkpoint"
+
+
+def _save_memory(facts: Facts) -> Action:
+    if _where(facts) == "evaluation":
+        text = "evaluate in smaller batches, and keep predictions off the accelerator (eval_accumulation_steps)"
+        return Action(text=_then_resume(facts, text), setting="eval_batch_size")
+    text = "use a smaller batch, shorter sequences or gradient checkpointing"
+    return Action(text=_then_resume(facts, text), setting="batch_size")
+
+
+OUT_OF_MEMORY = Cause(
+    name="out-of-memory",
+    title="the process ran out of memory",
+    about="The process ran out of memory.",
+    explains=_OF_ENDS,
+    defines=(signs.MEMORY_OUT,),
+    says=_ended("the process ran out of memory"),
+    whole=True,
+    do=_save_memory,
+    test="look in the kernel's log (dmesg) for the process",
+)
+
+DISK_FULL = Cause(
+    name="disk-full",
+    title="the disk was full",
+    about="There was no space left on the disk.",
+    explains=_OF_ENDS,
+    defines=(signs.DISK_FULL,),
+    says=_ended("the disk was full"),
+    whole=True,
+    do="free the disk or keep fewer checkpoints, and resume: the last one may be cut short",
+    test="look at the free space of the disk",
+)
+
+DATA_LOADER_DIED = Cause(
+    name="data-loader-died",
+    title="a worker of the data loader died",
+    about="A worker of the data loader died.",
+    explains=_OF_ENDS,
+    defines=(signs.LOADER_DIED,),
+    says=_ended("a worker of the data loader died"),
+    whole=True,
+    do=Action(
+        text="give the workers more shared memory, or use fewer of them: num_workers = 0 shows the error itself",
+        setting="num_workers",
+        new=0,
+    ),
+    test="train with num_workers = 0: the error then shows itself",
+)
+
+
+def _look_at_the_ranks(facts: Facts) -> Action:
+    text = "look in the logs of the other ranks for the one that stopped first"
+    return Action(text=text if plan_reached(facts.evidence) else f"{text}; then resume from the last checkpoint")
+
+
+COMMUNICATION_FAILED = Cause(
+    name="communication-failed",
+    title="the processes lost each other",
+    about="Processes lost each other.",
+    explains=_OF_ENDS,
+    defines=(signs.COLLECTIVE_FAILED,),
+    never=(signs.MEMORY_OUT,),
+    says=_ended("the processes lost each other"),
+    whole=True,
+    do=_look_at_the_ranks,
+    test="look in the logs of the other ranks",
+)
+
+
+def _fix_the_error(facts: Facts) -> Action:
+    texts = [facts.found[code].details.get("text") for code in signs.ENDS if code in facts.found]
+    error = next((printable(text, 120) for text in texts if text), "")
+    return Action(text=_then_resume(facts, f"fix the error that ended it{f': {error}' if error else ''}"))
+
+
+OWN_ERROR = Cause(
+    name="own-error",
+    title="the program ended with an error",
+    about="The program ended with an error of its own.",
+    explains=_OF_ENDS,
+    defines=(signs.FAILED,),
+    never=(
+        signs.MEMORY_OUT,
+        signs.DISK_FULL,
+        signs.LOADER_DIED,
+        signs.COLLECTIVE_FAILED,
+        signs.EXCEPTION_SAYS_NAN,
+        signs.EXCEPTION_SAYS_SCALE,
+    ),
+    says=_ended("the program ended with an error"),
+    whole=True,
+    do=_fix_the_error,
+    test="run it again with the same batch: an error of the program comes back",
+)
+
+KILLED_REASON_UNKNOWN = Cause(
+    name="killed-reason-unknown",
+    title="nothing says why the run ended",
+    about="""The run ended, and nothing says why.
+    A signal alone names no reason: a lack of memory, a scheduler, a person and a machine that goes down all send the
+    same one; a run that goes silent has not even that. Out of memory is said where a message or a figure of memory says
+    so.""",
+    explains=_OF_ENDS,
+    do="look in the scheduler's log and in the kernel's (dmesg) for who ended it, and resume from the last checkpoint",
+    test="look in the scheduler's log and in the kernel's (dmesg) for the process",
+    unknown=frozenset(signs.ENDS),
+)
+
+
+def _train_longer(facts: Facts) -> Action:
+    done, planned = facts.measured("RUN001", "done"), facts.measured("RUN001", "planned")
+    if done is not None and planned is not None and done < planned:
+        unit = facts.evidence.progress.unit if facts.evidence.progress is not None else "steps"
+        text = f"resume from the last checkpoint, and train to {number(planned)} {unit}, not {number(done)}"
+        return Action(text=text, setting=unit, old=done, new=planned)
+    steps = facts.measured("OPT001", "optimizer_steps")
+    if steps is not None:
+        new = float(max(_FEW_STEPS, int(steps) * 10))
+        text = f"train for {number(new)} optimizer steps or more, not {number(steps)}"
+        return Action(text=text, setting="max_steps", old=steps, new=new)
+    return Action(text="train longer: the loss was still falling when the run ended")
+
+
+STOPPED_TOO_EARLY = Cause(
+    name="stopped-too-early",
+    title="the run ended before the model was trained",
+    about="""The run ended before it was trained.
+    It was stopped before its plan was done, or the plan itself is a handful of steps.""",
+    explains=codes("OPT001 RUN001 LOS007 LOS012 LOS005 OPT004"),
+    defines=(signs.PLAN_NOT_DONE,),
+    requires=(signs.FEW_STEPS, signs.STILL_FALLING),
+    speaks=(signs.SCHEDULE_OFF, signs.SCALE_FELL, signs.RATE_TINY, signs.EPSILON_RULES),
+    says=lambda facts: f"the run ended before the model was trained{numbers_of(facts, 'RUN001', 'OPT001', 'LOS007')}",
+    do=_train_longer,
+    test="go on from the last checkpoint: the loss falls further if it stopped too early",
+)
+
+
+# What was saved, and what came back of it
+
+CHECKPOINT_INCOMPLETE = Cause(
+    name="checkpoint-incomplete",
+    title="the checkpoint does not hold what was trained",
+    about="""The checkpoint does not hold what was trained.
+    A file of weights without tensors, or without those that were trained: as where shards are gathered on another
+    process than the one that saves.""",
+    explains=codes("WGT007"),
+    defines=(signs.ADAPTER_HOLLOW,),
+    do="save again with the parameters gathered first (under ZeRO-3: stage3_gather_16bit_weights_on_model_save)",
+    test="list the tensors of the saved file",
+)
+
+
+def _saved_wrongly(facts: Facts) -> str:
+    if facts.one_tensor_is_broken:
+        return f"the checkpoint was written wrongly{numbers_of(facts, 'WGT001')}, while loss and optimizer are finite"
+    return f"the checkpoint holds other weights than those that were trained{numbers_of(facts, 'WGT005')}"
+
+
+def _save_again(facts: Facts) -> Action:
+    if facts.one_tensor_is_broken:
+        return Action(text="save the model again, or take the checkpoint before; training itself is sound")
+    return Action(text="save the model that the optimizer steps: look for a copy, or a model made again")
+
+
+WRONG_WEIGHTS_SAVED = Cause(
+    name="wrong-weights-saved",
+    title="the checkpoint holds other weights than those that were trained",
+    about="""The checkpoint holds other weights than those that were trained.
+    A copy, the model as it was made, or a file that was written wrongly.""",
+    explains=codes("WGT001 WGT002 WGT005 WGT006 LOS004"),
+    requires=(signs.SEVERAL_INITIAL, signs.ONE_TENSOR_BROKEN),
+    speaks=(signs.FELL_BACK,),
+    says=_saved_wrongly,
+    do=_save_again,
+    test="evaluate the saved checkpoint: its loss has to be that of the log's end",
+)
+
+
+def _came_back_incomplete(facts: Facts) -> str:
+    jump = facts.fell_back
+    if jump is None:
+        return f"the resume did not bring back all of the training's state{numbers_of(facts, 'RUN001')}"
+    last = max((int(step) for step in _steps(facts.evidence) if step < jump.step), default=jump.step)
+    start = facts.loss.start.value if facts.loss is not None else jump.after
+    return (
+        f"the resume did not bring back the weights: the loss jumped from {number(jump.before)} to "
+        f"{number(jump.after)} between steps {last} and {jump.step}, to about where it began ({number(start)})"
+    )
+
+
+def _steps(evidence: Evidence) -> list[int]:
+    loss = evidence.find("train_loss")
+    return [] if loss is None else loss.steps.tolist()
+
+
+def _where_it_was_resumed(facts: Facts) -> Onset | None:
+    at, loss = facts.rose_at_a_resume, facts.loss
+    if at is None or loss is None:
+        return None
+    return Onset(step=at, unit=loss.series.step_unit, what="the run was resumed")
+
+
+def _compare_the_weights(facts: Facts) -> Action:
+    at = facts.rose_at_a_resume
+    where = f" near step {at}" if at is not None else ""
+    return Action(
+        text=f"look at the resume{where}: load weights, adapter and optimizer from the checkpoint, and compare the "
+        "first loss with the one before"
+    )
+
+
+RESUME_INCOMPLETE = Cause(
+    name="resume-incomplete",
+    title="the resume did not bring back all of the training's state",
+    about="""A resume brought back the counter, and not all of the weights or the optimizer's state.
+    The loss jumps where the log says that the run goes on from a checkpoint, or the optimizer counts from 0 again.
+    Without such a sign a jump is not called a resume.""",
+    explains=codes("LOS003 LOS004 LOS008 GEN001 GEN004 RUN001 OPT001"),
+    requires=(signs.ROSE_AT_A_RESUME, signs.STATE_LOST),
+    speaks=(signs.FELL_BACK, signs.STEP_LARGE, signs.SAWTOOTH, signs.INPUTS_LARGE),
+    judged={signs.FELL_BACK: 3.0, signs.STATE_LOST: 4.0, signs.STEP_LARGE: -3.0},
+    never=(signs.RATE_JUMPED,),
+    says=_came_back_incomplete,
+    set_in=_where_it_was_resumed,
+    do=_compare_the_weights,
+    test="look for a resume at that step: compare the weights right after loading with those of the checkpoint",
+)
+
+CAUSES = (
+    OUT_OF_MEMORY,
+    DISK_FULL,
+    DATA_LOADER_DIED,
+    COMMUNICATION_FAILED,
+    OWN_ERROR,
+    KILLED_REASON_UNKNOWN,
+    STOPPED_TOO_EARLY,
+    CHECKPOINT_INCOMPLETE,
+    WRONG_WEIGHTS_SAVED,
+    RESUME_INCOMPLETE,
+)

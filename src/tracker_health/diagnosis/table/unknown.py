@@ -1,0 +1,99 @@
+"""What is said where nothing shows the cause: the fact, and the checks that would tell most, in their order."""
+
+from __future__ import annotations
+
+from tracker_health.diagnosis._actions import around, is_logged, restart, with_clip
+from tracker_health.diagnosis._cause import Cause, codes
+from tracker_health.diagnosis._facts import Facts
+from tracker_health.text import number
+from tracker_health.words.diagnosis import Action
+
+_STAYED = ("LOS001", "LOS004", "GRD004")
+_CHECKS = 3
+
+
+def _after_a_divergence(facts: Facts) -> Action:
+    """Go back; then the learning rate, the gradients and the batches, each as far as it was not logged."""
+    rate = facts.settings.rate
+    lower = f"train on at a third of the learning rate of {number(rate)}" if rate else "log the learning rate"
+    norm = "" if is_logged(facts, "grad_norm") else "log the gradient norm of every step"
+    batches = f"look at the batches{around(facts)}"
+    return with_clip(facts, restart(facts, _STAYED), *[one for one in (lower, norm, batches) if one][: _CHECKS - 1])
+
+
+def _of_the_gradients(facts: Facts) -> str:
+    grew = facts.has("GRD004", "GRD002") and facts.head_code not in ("GRD004", "GRD002")
+    return "the gradient norm grew with it, and what set it off was not logged" if grew else "nothing logged shows why"
+
+
+DIVERGED_CAUSE_UNKNOWN = Cause(
+    name="diverged-cause-unknown",
+    title="the training diverged, and nothing that was logged shows why",
+    about="""The training came off its way, and nothing that was logged shows why.
+    A rate that is known and usual, or not known at all, is not blamed. What is left is to log more, and to look at the
+    steps before.""",
+    explains=codes(
+        "LOS001 LOS003 LOS004 LOS005 LOS006 LOS008 LOS101 GEN001 GEN004 GRD001 GRD002 GRD004 GAP005 OPT007 WGT004 "
+        "AMP001"
+    ),
+    says=_of_the_gradients,
+    do=_after_a_divergence,
+    test="log the learning rate and the gradient norm of every step, and go back to before it began",
+    unknown=codes(
+        "LOS001 LOS002 LOS003 LOS004 LOS008 LOS101 GRD001 GRD002 GRD004 GAP001 GAP005 OPT002 OPT007 WGT001 AMP001"
+    ),
+)
+
+
+def _of_no_learning(facts: Facts) -> Action:
+    checks = [
+        "overfit one batch: a model that cannot learn eight samples has a fault in its loss or its gradients",
+        "" if facts.settings.rate else "log the learning rate",
+        "" if is_logged(facts, "grad_norm") else "log the gradient norm",
+        "look at ten samples with their labels, as the model gets them",
+    ]
+    return Action(text="; ".join([one for one in checks if one][:_CHECKS]))
+
+
+NOT_LEARNING_CAUSE_UNKNOWN = Cause(
+    name="not-learning-cause-unknown",
+    title="nothing was learnt, and nothing that was logged shows why",
+    about="""Nothing was learnt, and nothing that was logged shows why.
+    A flat loss alone tells no rate from labels, gradients or inputs: all of them give the same curve.""",
+    explains=codes(
+        "LOS005 LOS006 LOS007 LOS009 LOS012 LOS015 GEN002 GEN003 GEN005 GRD003 GAP002 GAP003 GAP004 GAP006 OPT003 "
+        "OPT004 OPT006 OPT009 OPT010 OPT012 WGT002 WGT003 WGT004 WGT005 WGT007 REG005"
+    ),
+    says=lambda _: "nothing logged shows why",
+    do=_of_no_learning,
+    test="overfit one batch of eight samples",
+    unknown=codes(
+        "LOS005 LOS006 LOS007 LOS009 LOS012 LOS015 GEN002 GEN003 GEN005 GRD003 GAP002 GAP003 GAP004 GAP006 OPT003 "
+        "OPT004 OPT005 OPT006 OPT009 OPT010 OPT012 WGT002 WGT003 WGT004 WGT005 WGT006 WGT007 REG005 LRS001"
+    ),
+)
+
+
+def _of_a_reward(facts: Facts) -> Action:
+    checks = [
+        restart(facts, ("RWD001",)),
+        "watch ten episodes, or read ten answers, with their rewards",
+        "" if is_logged(facts, "entropy") else "log the policy's entropy",
+        "" if is_logged(facts, "kl") else "log its KL divergence",
+    ]
+    return Action(text="; ".join([one for one in checks if one][:_CHECKS]))
+
+
+REWARD_CAUSE_UNKNOWN = Cause(
+    name="reward-cause-unknown",
+    title="the reward was not earned, or was lost, and nothing that was logged shows why",
+    about="""The reward was not earned, or was lost, and nothing that was logged shows why.
+    A reward that fell tells no wrong sign from a policy that moved too far or a task that changed.""",
+    explains=codes("RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD008 RWD009 RWD010"),
+    says=lambda _: "nothing logged shows why",
+    do=_of_a_reward,
+    test="watch ten episodes, or read ten answers, with their rewards",
+    unknown=codes("RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD008 RWD009 RWD010"),
+)
+
+CAUSES = (DIVERGED_CAUSE_UNKNOWN, NOT_LEARNING_CAUSE_UNKNOWN, REWARD_CAUSE_UNKNOWN)

@@ -1,1 +1,0 @@
-"""Causes in the optimization: rates, schedules, gradients, precision, what was trained."""
