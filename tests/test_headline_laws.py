@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracker_health.config import Config
-from tracker_health.diagnosis import CAUSES, Facts, cause_named, diagnosis_of
+from tracker_health.diagnosis import CAUSES, Facts, cause_named, diagnosis_of, rank
 from tracker_health.diagnosis._facts import MILD, WORST
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, TextLog, confirm
 from tracker_health.judge.engine import needs_of
@@ -311,3 +312,56 @@ def test_the_threshold_that_is_set_counts_for_the_cause():
     assert diagnosis_of(clipped, flat).cause == "not-learning-cause-unknown"
     limits["OPT012"] |= {"least_clip": 1e-2}
     assert diagnosis_of(clipped, flat, limits).cause == "gradient-clipping-too-tight"
+
+
+LEADING = {"certain": 2.0, "likely": 2.0}
+
+
+@given(runs(), findings())
+def test_who_is_certain_or_likely_is_ahead_of_every_other_that_may_lead(evidence, found):
+    diagnosis = headline(evidence, found)
+    if diagnosis is not None and diagnosis.certainty in LEADING:
+        facts = Facts(evidence, found)
+        rivals = [one.score for one in rank(CAUSES, facts) if one.leads and one.cause.name != diagnosis.cause]
+        assert all(diagnosis.score - score >= LEADING[diagnosis.certainty] for score in rivals)
+    if diagnosis is not None and diagnosis.certainty == "likely":
+        assert diagnosis.score >= 4.0
+
+
+def test_two_settings_beyond_use_leave_it_open_which_it_was():
+    both = run(optimizer="adam", lr="0.5", weight_decay="5")
+    assert headline(both, [result("LOS004", kind="rose", steps=(15,))]).certainty != "certain"
+    one = run(optimizer="adam", lr="0.5", weight_decay="0.01")
+    assert headline(one, [result("LOS004", kind="rose", steps=(15,))]).certainty == "certain"
+
+
+@pytest.mark.parametrize(("worse", "milder"), [
+    ("LOS004", "RUN001"), ("LOS001", "GEN001"), ("LOS005", "RUN001"), ("LOS005", "LRS001"), ("LOS004", "LRS001"),
+    ("GRD001", "LOS005"), ("LOS006", "GEN004"), ("OPT004", "LOS007"), ("LOS004", "OPT004"),
+])  # fmt: skip
+def test_a_worse_symptom_heads_the_report_though_it_came_later(worse, milder):
+    kinds = {code: (RULES[code].kinds or ("",))[0] for code in (worse, milder)}
+    found = [
+        result(milder, kind=kinds[milder], steps=(2,), fraction=0.3), result(worse, kind=kinds[worse], steps=(30,)),
+    ]  # fmt: skip
+    assert headline(run({"loss": np.linspace(2.0, 1.0, N)}), found).about == worse
+    as_a_warning = [found[0], result(worse, Verdict.WARN, kind=kinds[worse], steps=(30,))]
+    assert headline(run({"loss": np.linspace(2.0, 1.0, N)}), as_a_warning).about == milder
+
+
+def test_of_two_causes_with_equally_much_for_them_it_may_be_either(monkeypatch):
+    import tracker_health.diagnosis as package
+
+    one = cause_named("data-not-shuffled")
+    monkeypatch.setattr(package, "CAUSES", (*package.CAUSES, replace(one, name="its-twin")))
+    found = headline(run({"loss": np.linspace(2.0, 1.0, N)}), [result("LOS010", steps=(5,))])
+    assert found.certainty == "possible"
+    assert [found.cause, *(one.cause for one in found.others)] == ["data-not-shuffled", "its-twin"]
+
+
+def test_nan_after_a_growth_is_not_certain():
+    grew = np.where(np.arange(N) < 30, np.geomspace(1.0, 1e5, N), np.nan)
+    nan = result("LOS001", steps=(31,), first_step=31, last_step=40, nonfinite=10)
+    assert headline(run({"loss": grew}), [nan]).certainty == "likely"
+    fell = np.where(np.arange(N) < 30, np.linspace(2.0, 1.0, N), np.nan)
+    assert headline(run({"loss": fell}), [nan]).certainty == "certain"

@@ -52,7 +52,7 @@ def diagnosis_of(
     if not facts.headed:
         return None
     ranked = rank(CAUSES, facts)
-    first = leader(ranked, facts)
+    first = leader(ranked)
     if first is None:
         return _not_shown(ranked, facts)
     rest = [one for one in ranked if one is not first and (one.leads or 2 * one.score >= first.score)]

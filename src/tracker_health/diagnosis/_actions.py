@@ -10,12 +10,17 @@ from tracker_health.diagnosis._facts import Facts
 from tracker_health.text import number
 from tracker_health.words.diagnosis import Action
 
-USUAL_CLIP, _MOST_OF_A_NORM = 1.0, 10.0
+USUAL_CLIP, _MOST_OF_A_NORM, _MANY = 1.0, 10.0, 10.0
 
 
 def rounded(value: float) -> float:
     """A value with one significant digit."""
     return float(f"{value:.0e}")
+
+
+def many_times(value: float) -> float:
+    """So much of something of which there was far too little."""
+    return _MANY * value
 
 
 def rate_action(facts: Facts, *, down: bool) -> Action:

@@ -272,12 +272,11 @@ class Facts:
     def weights_are_tiny(self) -> bool:
         """Whether the weights are next to nothing."""
         scale = self.measured("WGT004", "scale")
-        return scale is not None and scale < 0.1
+        return scale is not None and scale < self.limit("WGT004", "min_scale")
 
     @cached_property
     def weights_are_huge(self) -> bool:
-        scale = self.measured("WGT004", "scale")
-        return scale is not None and scale > 1.0
+        return self.has("WGT004") and not self.weights_are_tiny
 
     @cached_property
     def finite_loss(self) -> bool:

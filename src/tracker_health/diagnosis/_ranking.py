@@ -31,7 +31,7 @@ class Ranked(NamedTuple):
 def rank(causes: Iterable[Cause], facts: Facts) -> list[Ranked]:
     """The causes that explain something and have a sum of at least ``LEAST``: those that may lead first, each by its
     sum. Of two with equal sums the one that a sign defines, then the one whose first sign came earlier, then the one
-    that explains more.
+    that explains more. Who has as much in all of that may be either, and is named in the order of the alphabet.
     """
     found = [_ranked(cause, facts) for cause in causes if _comes_into_question(cause, facts)]
     named = [one for one in found if one.score >= (0.0 if one.leads else LEAST)]
@@ -50,24 +50,16 @@ def _ranked(cause: Cause, facts: Facts) -> Ranked:
     return Ranked(cause, signs, round(sum(cause.weight(sign) for sign in signs), 1), leads, is_defined)
 
 
-def _order(one: Ranked, facts: Facts) -> tuple[bool, float, bool, float, int]:
-    began = [step for sign in one.signs if (step := sign.begins(facts)) is not None]
-    return (
-        not one.leads,
-        -one.score,
-        not one.is_defined,
-        min(began, default=float("inf")),
-        -len(explained(one.cause, facts)),
-    )
+def _order(one: Ranked, facts: Facts) -> tuple[bool, float, bool, float, int, str]:
+    began = min((step for sign in one.signs if (step := sign.begins(facts)) is not None), default=float("inf"))
+    more = -len(explained(one.cause, facts))
+    return not one.leads, -one.score, not one.is_defined, began, more, one.cause.name
 
 
-def leader(ranked: Sequence[Ranked], facts: Facts) -> Ranked | None:
-    """The cause to name first; None where none has what it requires, or two have equally much for them."""
+def leader(ranked: Sequence[Ranked]) -> Ranked | None:
+    """The cause to name first; None where none has what it requires."""
     first = next(iter(ranked), None)
-    if first is None or not first.leads:
-        return None
-    is_tie = any(other.leads and _order(other, facts) == _order(first, facts) for other in ranked[1:])
-    return None if is_tie else first
+    return first if first is not None and first.leads else None
 
 
 def explained(cause: Cause, facts: Facts) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from tracker_health.diagnosis._facts import Facts
 from tracker_health.words.ending import Ended
 
 _Asked = Callable[[Facts], bool]
-_FEWER, _WHOLE = 0.99, 1.0
+_WHOLE = 1.0
 _HALF_OF_AN_ADAPTER = 0.5
 _HUGE_INPUTS, _FAR_ABOVE_GUESSING, _GROWN_WEIGHTS = 500.0, 100.0, 100.0
 _LARGE_EPSILON, _USUAL_EPSILON = 1e-5, 1e-6
@@ -459,9 +459,7 @@ PLAN_NOT_DONE = _finding(
     "the plan was not done, and the loss came down as far as it went",
     "RUN001",
     "unfinished",
-    where=lambda facts: (
-        (facts.measured("RUN001", "fraction") or _WHOLE) < _FEWER and not facts.has("LOS004", "LOS005", "LOS006")
-    ),
+    where=lambda facts: facts.headed.isdisjoint(("LOS004", "LOS005", "LOS006")),
 )
 KILLED = _finding("it was ended from outside, or went silent", "RUN003")
 

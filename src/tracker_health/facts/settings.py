@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tracker_health.evidence import Evidence, Series
 from tracker_health.facts.intent import optimizers_named
+from tracker_health.text import number
 
 _MOST_CHARACTERS = 200
 _ADAM = re.compile(r"(^|[^a-z])[nr]?adam|rmsprop")
@@ -57,6 +58,11 @@ class UsualRate(NamedTuple):
     def far_above(self) -> float:
         """Ten times the highest."""
         return 10.0 * self.highest
+
+    @property
+    def said(self) -> str:
+        """``0.0001 to 0.01 are usual``."""
+        return f"{number(self.lowest)} to {number(self.highest)} are usual"
 
     def holds(self, rate: float) -> bool:
         """Whether a rate is one of them."""

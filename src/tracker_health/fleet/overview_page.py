@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from tracker_health._version import __version__
 from tracker_health.render.page import render
 from tracker_health.render.stacks import Column, columns, row_bar
-from tracker_health.runs.overview import WORDS, Answers, Overview, by_frequency, rule_names
+from tracker_health.runs.overview import CERTAINTY_WORDS, WORDS, Answers, Overview, by_frequency, rule_names
 from tracker_health.stores.base import TaggedRun
 from tracker_health.text import printable, split_sentence
 
@@ -101,6 +101,7 @@ def overview_page(found: Overview, *, title: str, now: float) -> bytes:
         title=title,
         found=found,
         words=words,
+        certainty_words=CERTAINTY_WORDS,
         weeks=columns(_columns(weeks, found.groups["week"]), words, title="Verdicts by week") if weeks else "",
         first_week=weeks[0] if weeks else "",
         undrawn=found.runs - drawn,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tracker_health.diagnosis import _signs as signs
-from tracker_health.diagnosis._actions import numbers_of
+from tracker_health.diagnosis._actions import many_times, numbers_of
 from tracker_health.diagnosis._cause import Cause, codes
 from tracker_health.diagnosis._facts import Facts
 from tracker_health.evidence import Evidence
@@ -15,7 +15,6 @@ from tracker_health.text import number, printable
 from tracker_health.words.diagnosis import Action
 
 _OF_ENDS = codes("RUN001 RUN003 RUN004 LOS007 OPT001")
-_FEW_STEPS = 50
 _PLACES = {"evaluation": " in the evaluation", "saving": " while a checkpoint was saved"}
 
 
@@ -159,7 +158,7 @@ def _train_longer(facts: Facts) -> Action:
         return Action(text=text, setting=unit, old=done, new=planned)
     steps = facts.measured("OPT001", "optimizer_steps")
     if steps is not None:
-        new = float(max(_FEW_STEPS, int(steps) * 10))
+        new = max(facts.limit("OPT001", "min_steps"), many_times(steps))
         text = f"train for {number(new)} optimizer steps or more, not {number(steps)}"
         return Action(text=text, setting="max_steps", old=steps, new=new)
     return Action(text="train longer: the loss was still falling when the run ended")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need, Part, SavedSchedule
+from tracker_health.facts.settings import ADAM, usual_rate_of
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves._rates import Rates, levelled_off, rates_of
 from tracker_health.rules.curves._schedules import (
@@ -22,7 +23,7 @@ from tracker_health.text import count, number, printable
 from tracker_health.words.verdict import Verdict
 
 _STEPS = "give the scheduler the number of optimizer steps, and step it once per optimizer step"
-_TINY = "look for a unit or an exponent that slipped; rates of 1e-5 to 1e-2 are usual"
+_TINY = f"look for a unit or an exponent that slipped; {usual_rate_of(ADAM).said} of Adam"
 _MODE = "give ReduceLROnPlateau mode='min' for a loss, mode='max' for an accuracy"
 _GROUP = "give it a rate of the others' order, or freeze it (requires_grad_(False)) and leave it out"
 

@@ -10,7 +10,7 @@ import numpy as np
 from tracker_health.evidence import Evidence, FloatArray, Need, Part
 from tracker_health.evidence.numerics import median
 from tracker_health.facts.descent import descent
-from tracker_health.facts.settings import ADAM, SGD, USUAL_MOMENTUM, ParamValue, Settings
+from tracker_health.facts.settings import ADAM, SGD, USUAL_MOMENTUM, ParamValue, Settings, usual_rate_of
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.text import count, number, short_name
@@ -130,7 +130,7 @@ class SettingsOutOfRange(Probe):
         if rate < self.most_rate:
             return None
         said = f"a learning rate of {number(rate)} moves every weight by about as much in each step of Adam"
-        return _odd(said, "1e-4 to 1e-2 are usual for Adam", "rate", {"rate": rate})
+        return _odd(said, f"{usual_rate_of(ADAM).said} for Adam", "rate", {"rate": rate})
 
     def _dropped(self, dropout: ParamValue | None) -> Finding | None:
         if dropout is None or dropout.value < self.most_dropout:
