@@ -125,8 +125,7 @@ class Schedule(Probe):
         if rates is None:
             return Finding.skipped(f"fewer than {self.min_points} learning rates are known")
         said = f"the learning rate peaks at {number(rates.peak)} and ends at {number(rates.end)}"
-        sure = rates.peak > 0.0 and not self._is_idle(rates)
-        return Finding.passed(said, measured, sure=sure)
+        return Finding.passed(said, measured, sure=rates.peak > 0.0 and not self._is_idle(rates))
 
     def _is_idle(self, rates: Rates) -> bool:
         return rates.share_below(0.0) > self.zero_share
