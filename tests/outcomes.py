@@ -15,20 +15,25 @@ from typing import Any
 
 from tracker_health import check
 from tracker_health.config import Config
+from tracker_health.diagnosis import CAUSES, Facts, diagnosis_of
 from tracker_health.evidence import Evidence
 from tracker_health.judge.engine import diagnose
-from tracker_health.report.result import Report
+from tracker_health.report.result import ProbeResult, Report
 from tracker_health.roles import understand
 
+from .drawn_findings import drawn_findings
 from .drawn_runs import drawn_runs
 
 DATA = Path(__file__).parent / "data"
 RECORD = DATA / "outcomes.jsonl"
 EVERYTHING = Config(preset="everything", preview_votes=True, measure_only=frozenset())
 
+SIGNS = list(dict.fromkeys(sign for cause in CAUSES for sign in (*cause.signs, *cause.never, *cause.doubts)))
+
 Outcome = dict[str, Any]
 """Of a run, ``lead``: the verdict, the first cause with its signs, and the others; ``passed``: the rules that passed;
-then by code the verdict and the numbers of each rule that objects. Of a set of names, ``roles``.
+then by code the verdict and the numbers of each rule that objects. Of drawn findings the headline. Of a set of names,
+``roles``.
 """
 _NUMBERS = ("votes", "measured", "thresholds", "steps", "details")
 
@@ -40,6 +45,7 @@ def outcomes() -> dict[str, Callable[[], Outcome]]:
         if one.is_dir():
             found[f"cases/{one.parent.name}/{one.name}"] = partial(_of_folder, one)
     drawn = {name: partial(_of_evidence, evidence) for name, evidence in drawn_runs()}
+    drawn |= {name: partial(_of_findings, run, found) for name, run, found in drawn_findings()}
     sets = (DATA / "names" / "sets.jsonl").read_text(encoding="utf-8").splitlines()
     named = {f"names/{one['id']}": partial(_of_names, list(one["names"])) for one in map(json.loads, sets)}
     return {**dict(sorted(found.items())), **drawn, **named}
@@ -51,6 +57,18 @@ def _of_folder(run: Path) -> Outcome:
 
 def _of_evidence(evidence: Evidence) -> Outcome:
     return _of_report(diagnose(evidence, EVERYTHING))
+
+
+def _of_findings(evidence: Evidence, found: list[ProbeResult]) -> Outcome:
+    """The headline with its words, and every sign that is seen, whether it counts for that or not."""
+    diagnosis, facts = diagnosis_of(evidence, found), Facts(evidence, found)
+    seen = [sign.name for sign in SIGNS if sign.seen(facts)]
+    if diagnosis is None:
+        return {"cause": None, "seen": seen}
+    headline: Outcome = json.loads(json.dumps({**diagnosis.to_json(), "seen": seen}))
+    headline["signs"] = {sign["name"]: sign["weight"] for sign in headline["signs"]}
+    headline["others"] = {one["cause"]: one["score"] for one in headline["others"]}
+    return headline
 
 
 def _of_names(names: list[str]) -> Outcome:
