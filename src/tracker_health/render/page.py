@@ -179,9 +179,13 @@ def _only_remedy(report: Report) -> str:
 
 def _steps_title(report: Report) -> str:
     effects = sum(not (one.code in _SETTING_CODES and _is_about_the_setting(one, report)) for one in report.explained)
-    if report.diagnosis is None:
+    if not _names_a_cause(report):
         return "What was found"
     return f"Why: one cause, {count(effects, 'effect')}" if effects else "Why"
+
+
+def _names_a_cause(report: Report) -> bool:
+    return report.diagnosis is not None and report.diagnosis.certainty != "unknown"
 
 
 def _steps(report: Report, evidence: Evidence, heat: HeatMap | None) -> Iterator[ReportStep]:
@@ -190,16 +194,17 @@ def _steps(report: Report, evidence: Evidence, heat: HeatMap | None) -> Iterator
     """
     left = heat
     explained = list(report.explained)
-    if report.diagnosis is not None:
+    if _names_a_cause(report):
         own = [one for one in explained if one.code in _SETTING_CODES and _is_about_the_setting(one, report)]
         explained = [one for one in explained if one not in own]
         yield _cause(report, evidence, own)
-    for role, findings in (("Effect" if report.diagnosis else "Found", explained), ("Also found", report.unexplained)):
+    first = "Effect" if _names_a_cause(report) else "Found"
+    for role, findings in ((first, explained), ("Also found", report.unexplained)):
         for finding in findings:
             here = left if KIND_BY_CODE.get(finding.code[:3]) == "layers" else None
             left = None if here is not None else left
             yield ReportStep(
-                role="Found" if report.diagnosis is None else role,
+                role=role if report.diagnosis is not None else "Found",
                 title=sentence(finding.message),
                 code=finding.code,
                 explain=finding.code,
