@@ -178,7 +178,7 @@ def test_a_loss_that_is_back_where_it_began():
     run = replace(evidence({"loss": loss}), text_log=log)
     found = diagnosis_of(run, [result("LOS004", steps=(60,))])
     assert found.cause == "resume-incomplete"
-    assert "between steps 59 and 60" in found.sentence
+    assert "between step 59 and step 60" in found.sentence
 
 
 def test_the_end_of_a_process():

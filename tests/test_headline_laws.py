@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tracker_health.config import Config
 from tracker_health.diagnosis import CAUSES, Facts, cause_named, diagnosis_of, rank
 from tracker_health.diagnosis._facts import MILD, WORST
-from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, TextLog, confirm
+from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, StepUnit, TextLog, confirm
 from tracker_health.judge.engine import needs_of
 from tracker_health.report.result import ProbeResult
 from tracker_health.report.resume_point import Onset
@@ -359,9 +359,47 @@ def test_of_two_causes_with_equally_much_for_them_it_may_be_either(monkeypatch):
     assert [found.cause, *(one.cause for one in found.others)] == ["data-not-shuffled", "its-twin"]
 
 
-def test_nan_after_a_growth_is_not_certain():
+def test_nan_after_a_growth_is_a_divergence():
     grew = np.where(np.arange(N) < 30, np.geomspace(1.0, 1e5, N), np.nan)
     nan = result("LOS001", steps=(31,), first_step=31, last_step=40, nonfinite=10)
-    assert headline(run({"loss": grew}), [nan]).certainty == "likely"
+    found = headline(run({"loss": grew}), [nan])
+    assert found.cause == "diverged-cause-unknown"
+    assert "it had grown tenfold before" in found.sentence
     fell = np.where(np.arange(N) < 30, np.linspace(2.0, 1.0, N), np.nan)
     assert headline(run({"loss": fell}), [nan]).certainty == "certain"
+
+
+@pytest.mark.parametrize(("text", "cause"), [
+    ("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01 DUE TO TIME LIMIT ***", "time-limit"),
+    ("slurmstepd: error: *** JOB 7 CANCELLED DUE TO PREEMPTION ***", "preempted"), ("KeyboardInterrupt", "interrupted"),
+    ("Killed", "killed-reason-unknown"),
+])  # fmt: skip
+def test_what_ended_the_run_is_named_where_the_console_says_it(text, cause):
+    found = headline(
+        run({"loss": np.linspace(2.0, 1.0, N)}), [result("RUN003", details={"text": text}, ended="interrupted")]
+    )
+    assert found.cause == cause
+
+
+def test_a_step_is_called_what_the_log_counts():
+    evidence = run({"loss": np.linspace(2.0, 1.0, N)})
+    epochs = replace(evidence, series=tuple(replace(one, step_unit=StepUnit.EPOCH) for one in evidence.series))
+    found = headline(epochs, [result("GEN001", Verdict.WARN, best_step=7)])
+    assert "keep the checkpoint at epoch 7" in found.action.text
+
+
+def test_a_rate_that_still_rises_is_not_too_low_but_its_schedule_too_long():
+    series = {"loss": np.full(N, 9.0), "lr": np.linspace(1e-8, 1.5e-6, N)}
+    found = headline(run(series, optimizer="adamw"), [result("LOS005", kind="flat"), result("LRS001", Verdict.WARN)])
+    assert found.cause == "schedule-wrong"
+
+
+def test_a_spread_of_rewards_that_was_lost_is_an_effect():
+    reward = 0.4 + 0.01 * np.sin(np.arange(N))
+    series = {"train/reward": reward, "train/reward_std": np.linspace(0.3, 0.0, N)}
+    found = headline(run(series), [result("RWD002"), result("RWD004", kind="collapsed")])
+    assert found.cause == "entropy-collapsed"
+    always = {"train/reward": reward, "train/reward_std": np.zeros(N)}
+    assert (
+        headline(run(always), [result("RWD002"), result("RWD004", kind="collapsed")]).cause == "reward-without-signal"
+    )

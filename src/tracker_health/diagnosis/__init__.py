@@ -95,7 +95,7 @@ def _diagnosis(
 def _sentence(facts: Facts, cause: Cause, sure: Certainty) -> str:
     """What happened, and the cause in words that are as sure as it is."""
     clause = cause.clause(facts)
-    return sentence(clause) if cause.whole and sure == "certain" else in_words(facts.head_message, clause, sure)
+    return sentence(clause) if cause.whole else in_words(facts.head_message, clause, sure)
 
 
 def _shown(action: Action) -> Action:

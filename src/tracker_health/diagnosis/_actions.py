@@ -69,7 +69,7 @@ def around(facts: Facts) -> str:
     steps = facts.head.steps if facts.head is not None else ()
     if onset is not None and not onset.is_best:
         return f" around {onset.where}"
-    return f" around step {min(steps)}" if steps else ""
+    return f" around {facts.at(min(steps))}" if steps else ""
 
 
 def is_logged(facts: Facts, role: str) -> bool:

@@ -13,9 +13,9 @@ from tracker_health.words.diagnosis import Action
 
 Kind = Literal["finding", "number", "setting"]
 
-DECISIVE = 9.0
-"""The weight of a sign that a cause requires, where no run with that cause was counted: as much as the largest count
-has.
+DECISIVE, REQUIRED = 9.0, 4.0
+"""The weight of a sign that defines a cause, and of one that it requires, where no run with that cause was counted: as
+much as the largest count has, and as much as makes a cause likely.
 """
 
 
@@ -96,7 +96,8 @@ class Cause:
         counts = self.counts_of(sign)
         if counts is not None:
             return counts.weight
-        return self.judged.get(sign, DECISIVE if sign in self.requires or sign in self.defines else 0.0)
+        own = DECISIVE if sign in self.defines else REQUIRED if sign in self.requires else 0.0
+        return self.judged.get(sign, own)
 
     def present(self, facts: Facts) -> tuple[Sign, ...]:
         """The signs that a run shows, less those that came after what the cause is said to have done. Of several that

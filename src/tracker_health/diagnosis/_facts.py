@@ -10,14 +10,14 @@ from math import isfinite
 
 import numpy as np
 
-from tracker_health.evidence import Curve, Evidence, TensorState
+from tracker_health.evidence import Curve, Evidence, StepUnit, TensorState
 from tracker_health.facts import turns
 from tracker_health.facts.chance import UNTRAINED, came_back_to_its_start, chance_fallen_to, chance_of
 from tracker_health.facts.intent import is_fine_tuning, says_adapter
 from tracker_health.facts.settings import ADAM, MOST_RATE_OF_SGD, SGD, Settings, UsualRate, usual_rate_of
 from tracker_health.facts.turns import Jump
 from tracker_health.report.result import ProbeResult, earliest_onset
-from tracker_health.report.resume_point import Onset
+from tracker_health.report.resume_point import Onset, place_of
 from tracker_health.rules.probe import Symptom, thresholds_of
 from tracker_health.rules.registry import BUILT_IN
 from tracker_health.text import steps_in_words
@@ -133,6 +133,11 @@ class Facts:
     def loss(self) -> Curve | None:
         return self.evidence.curve("train_loss")
 
+    def at(self, step: float) -> str:
+        """``step 620``, or ``epoch 12``: on the axis of the loss."""
+        known = [one for role in ("train_loss", "val_loss") if (one := self.evidence.find(role)) is not None]
+        return place_of(int(step), known[0].step_unit if known else StepUnit.UNKNOWN)
+
     @cached_property
     def fine_tunes(self) -> bool:
         return is_fine_tuning(self.evidence)
@@ -191,13 +196,27 @@ class Facts:
     @property
     def rate_is_tiny(self) -> bool:
         """Whether the learning rate is lower than what trains, and not 0."""
-        return self.settings.rate is not None and 0.0 < self.settings.rate < self.usual.least
+        rate = self.settings.rate
+        return rate is not None and 0.0 < rate < self.usual.least and not self.rate_still_rises
+
+    @cached_property
+    def rate_still_rises(self) -> bool:
+        """Whether the logged rate ends at its highest and began lower: its warm-up was not over."""
+        values = [one.values for one in self.settings.logged_rates]
+        return any(len(one) > 1 and float(one[-1]) == float(one.max()) > float(one[0]) for one in values)
+
+    @property
+    def rate_is_above(self) -> bool:
+        """Whether the learning rate is higher than is usual for such a training, and not far above."""
+        rate = self.settings.rate
+        is_known = self.settings.optimizer or says_adapter(self.evidence)
+        return bool(is_known) and rate is not None and self.usual.highest < rate < self.usual.far_above
 
     @property
     def rate_of_a_group_is_nothing(self) -> bool:
         """Whether the learning rate of one group is so low that no weight moves, and not 0."""
-        rate = self.settings.slowest_rate
-        return rate is not None and 0.0 < rate < self.limit("LRS001", "least_rate")
+        rate, groups = self.settings.slowest_rate, max(len(self.settings.logged_rates), self.settings.groups)
+        return groups > 1 and rate is not None and 0.0 < rate < self.limit("LRS001", "least_rate")
 
     @cached_property
     def rate_vanished(self) -> bool:
@@ -331,6 +350,14 @@ class Facts:
         return not broken or any(not np.isfinite(one).any() for one in broken)
 
     @cached_property
+    def has_learnt(self) -> bool:
+        """Whether the training loss surely came down, to half of its start or less, and not from an explosion."""
+        loss = self.loss
+        if loss is None or loss.start.value <= 0.0 or self.only_came_back:
+            return False
+        return loss.kept.surely_above(0.0) and loss.kept.value >= 0.5 * loss.start.value
+
+    @cached_property
     def rises_throughout(self) -> bool:
         """Whether the training loss only ever rose."""
         return self.loss is not None and self.has("LOS004", "LOS005") and turns.rises_throughout(self.loss)
@@ -383,7 +410,7 @@ class Facts:
     @cached_property
     def only_spikes(self) -> bool:
         """Whether the loss jumped up and came down again by itself, at a rate that did not and is not beyond use."""
-        if self.loss is None or self.rate_jump is not None or self.rate_is_beyond:
+        if self.loss is None or self.rate_jump is not None or self.rate_is_beyond or self.fell_back is not None:
             return False
         return self.has("LOS003", "LOS008") and not self.has("LOS004") and turns.only_spikes(self.loss)
 
@@ -458,6 +485,17 @@ class Facts:
         if broken is None or tensors is None or self.has("LOS001", "OPT002", "GRD001", "LOS002"):
             return False
         return broken == 1 and tensors > 2
+
+    @cached_property
+    def groups_differed_at_first(self) -> bool:
+        """Whether groups of answers had a spread of rewards at the beginning: then its lack is an effect."""
+        flat = self.evidence.curve("flat_share")
+        if flat is not None:
+            return flat.start.value < 0.5 <= flat.end.value
+        spreads = [self.evidence.curve(role) for role in ("reward_spread", "advantage_spread")]
+        return any(
+            one.start.value > 0.0 and one.end.value < 0.5 * one.start.value for one in spreads if one is not None
+        )
 
     @cached_property
     def answers_are_cut(self) -> bool:

@@ -15,6 +15,8 @@ _HUGE_INPUTS, _FAR_ABOVE_GUESSING, _GROWN_WEIGHTS = 500.0, 100.0, 100.0
 _LARGE_EPSILON, _USUAL_EPSILON = 1e-5, 1e-6
 _TINY_GRADIENT, _MUCH_LESS = 1e-3, 0.01
 _HIGH_BONUS, _HIGH_KL, _LOW_KL, _GREEDY = 0.1, 1.0, 0.01, 0.2
+_WORSE_THAN_SHORT = ("LOS004", "LOS005", "LOS006", "GEN003")
+_LEFT_ITS_COURSE = ("LOS001", "LOS003", "LOS004", "LOS008", "GRD001", "GRD002", "GRD004", "OPT007")
 _REWARDS = ("train_reward", "val_reward")
 
 
@@ -50,6 +52,12 @@ RATE_FAR_ABOVE = _setting(
     "the learning rate is ten times the highest that is usual, or more",
     "learning_rate",
     lambda facts: facts.rate_is_far_above,
+    lambda facts: facts.rate_above_since(),
+)
+RATE_ABOVE = _setting(
+    "the learning rate is higher than is usual, and the training left its course",
+    "learning_rate",
+    lambda facts: facts.rate_is_above and facts.has(*_LEFT_ITS_COURSE) and not facts.rises_throughout,
     lambda facts: facts.rate_above_since(),
 )
 RATE_JUMPED = _setting(
@@ -143,6 +151,11 @@ SPIKED = _finding("the loss has spikes", "LOS003")
 DIVERGED = _finding("the loss diverged", "LOS004")
 UNBOUNDED = _finding("the loss fell beyond all bounds", "LOS004", "without-a-bound")
 LEFT_ITS_LEVEL = _finding("the loss left its level", "LOS008")
+LEARNT = _number(
+    "the training loss came down by half or more",
+    "loss",
+    lambda facts: facts.has_learnt,
+)
 ONLY_SPIKES = _number(
     "the loss jumped and came down again, more than once or far", "loss", lambda facts: facts.only_spikes
 )
@@ -175,6 +188,11 @@ ROSE_AT_A_RESUME = _number(
 LOSS_FLAT = _finding("the loss hardly came down", "LOS005")
 AT_GUESSING = _finding("the loss stayed at the level of guessing", "LOS006")
 STILL_FALLING = _finding("the loss was still falling at the end", "LOS007")
+ENDED_WHILE_FALLING = _finding(
+    "the loss was still falling at the end, and nothing worse was found",
+    "LOS007",
+    where=lambda facts: facts.headed.isdisjoint(_WORSE_THAN_SHORT),
+)
 BEGAN_HIGH = _finding(
     "the loss began many times above guessing, and did not only come back to it",
     "LOS009",
@@ -459,7 +477,7 @@ PLAN_NOT_DONE = _finding(
     "the plan was not done, and the loss came down as far as it went",
     "RUN001",
     "unfinished",
-    where=lambda facts: facts.headed.isdisjoint(("LOS004", "LOS005", "LOS006")),
+    where=lambda facts: facts.headed.isdisjoint(_WORSE_THAN_SHORT),
 )
 KILLED = _finding("it was ended from outside, or went silent", "RUN003")
 
@@ -518,6 +536,24 @@ EXCEPTION_SAYS_SCALE = Sign(
     looks_at="RUN004",
     seen=lambda facts: _says(facts, "loss scale"),
 )
+TIME_UP = Sign(
+    name="its console says that its time was up",
+    kind="finding",
+    looks_at="RUN003",
+    seen=lambda facts: _says(facts, "time was up", "time limit"),
+)
+PREEMPTED = Sign(
+    name="its console or its tracker says that it was preempted",
+    kind="finding",
+    looks_at="RUN003",
+    seen=lambda facts: ended(facts, Ended.PREEMPTED) or _says(facts, "preempt"),
+)
+INTERRUPTED = Sign(
+    name="its console says that it was interrupted or cancelled",
+    kind="finding",
+    looks_at="RUN003",
+    seen=lambda facts: _says(facts, "keyboardinterrupt", "interrupted", "cancelled") and not TIME_UP.seen(facts),
+)
 FAILED = Sign(
     name="it failed with an error of its own",
     kind="finding",
@@ -536,7 +572,11 @@ def reward_stands(facts: Facts) -> bool:
 
 REWARD_LOST = _finding("the reward did not rise, or was lost", "RWD001")
 REWARD_HAD_RISEN = _finding("the reward had risen, and was lost", "RWD001", "lost")
-NO_SPREAD = _finding("groups of answers had no spread of rewards", "RWD002")
+NO_SPREAD = _finding(
+    "groups of answers had no spread of rewards, from the beginning on",
+    "RWD002",
+    where=lambda facts: not facts.groups_differed_at_first,
+)
 DIFFERENCES_WITHOUT_EFFECT = _finding("the reward did not rise, though answers differ", "RWD003")
 ENTROPY_LEFT = _finding("the policy's entropy collapsed or exploded", "RWD004")
 ENTROPY_GONE = _finding("the policy's entropy collapsed", "RWD004", "collapsed")

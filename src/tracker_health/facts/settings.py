@@ -146,6 +146,16 @@ class Settings:
             else known
         )
 
+    @property
+    def groups(self) -> int:
+        """How many groups of parameters the optimizer was saved with."""
+        return len(self._groups)
+
+    @cached_property
+    def rate_said(self) -> float | None:
+        """The highest learning rate that the params name."""
+        return self._said(_RATE)
+
     @cached_property
     def slowest_rate(self) -> float | None:
         """The highest learning rate of the slowest group: as logged, or as the groups of the checkpoint began."""

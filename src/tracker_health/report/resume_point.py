@@ -14,6 +14,19 @@ OF_STEPS = frozenset({StepUnit.OPTIMIZER_STEP, StepUnit.UNKNOWN})
 _UNIT_WORDS: Mapping[str, str] = {StepUnit.EPOCH: "epoch", StepUnit.LOG_CALL: "row"}
 
 
+def place_of(step: int, unit: StepUnit) -> str:
+    """``step 620``, or ``epoch 12``, in words.
+
+    Args:
+        step: On a step axis.
+        unit: What that axis counts.
+
+    Returns:
+        The word and the number.
+    """
+    return f"{_UNIT_WORDS.get(unit, 'step')} {step}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Onset:
     """From where on a run was wrong, in a way that going on from an earlier checkpoint undoes.
@@ -50,7 +63,7 @@ class Onset:
     @property
     def where(self) -> str:
         """``step 620``, or ``epoch 12``, in words."""
-        return f"{_UNIT_WORDS.get(self.unit, 'step')} {self.step}"
+        return place_of(self.step, self.unit)
 
     def to_json(self) -> dict[str, Any]:
         """The onset as strict JSON values.

@@ -17,6 +17,10 @@ FORMERLY: Mapping[str, tuple[str, ...]] = {
     "not-learning-cause-unknown": ("labels-do-not-match", "learning-rate-too-low", "no-gradient", "stopped-too-early"),
     "reward-cause-unknown": ("loss-implemented-wrong", "learning-rate-too-high", "reward-without-signal"),
     "diverged-cause-unknown": ("loss-implemented-wrong", "learning-rate-too-high", "resume-incomplete"),
+    "spikes-cause-unknown": ("diverged-cause-unknown", "outliers-in-data", "resume-incomplete"),
+    "time-limit": ("killed-reason-unknown", "out-of-memory", "stopped-too-early"),
+    "preempted": ("killed-reason-unknown", "out-of-memory", "stopped-too-early"),
+    "interrupted": ("killed-reason-unknown", "stopped-too-early", "own-error"),
     "killed-reason-unknown": ("out-of-memory", "stopped-too-early"),
 }
 """By name what the same runs were called before, since 0.2."""

@@ -140,6 +140,7 @@ OUTLIERS_IN_DATA = Cause(
     explains=codes("LOS003 LOS008 GRD002 OPT009"),
     requires=(signs.ONLY_SPIKES,),
     speaks=(signs.INPUTS_LARGE_AFTER_A_USUAL_START, signs.GRADIENT_JUMPED, signs.SPIKED, signs.STEP_LARGE),
+    judged={signs.ONLY_SPIKES: 3.0, signs.GRADIENT_JUMPED: 1.0},
     do=lambda facts: with_clip(facts, f"look for broken samples in the batches{around(facts)}"),
     test="print the largest input value of each batch around the jump",
 )
@@ -151,7 +152,7 @@ def _keep_the_best(facts: Facts) -> Action:
     if best is None:
         return Action(text="stop at the best validation loss; add data, augmentation or regularisation")
     return Action(
-        text=f"keep the checkpoint at step {int(best)}, where validation was best; then add data or regularise"
+        text=f"keep the checkpoint at {facts.at(best)}, where validation was best; then add data or regularise"
     )
 
 
@@ -164,6 +165,7 @@ OVERFITTING = Cause(
     explains=codes("GEN001 GEN002 GEN004 LOS012"),
     requires=(signs.OVERFITS, signs.GAP_OF_ACCURACY),
     speaks=(signs.VALIDATION_FLAT, signs.VALIDATION_GUESSES, signs.LOSS_FLAT, signs.NO_NOISE),
+    judged={signs.OVERFITS: 6.0},
     do=_keep_the_best,
     test="train on ten times the samples, or on augmented ones: the gap shrinks if it is overfitting",
 )
@@ -171,9 +173,9 @@ OVERFITTING = Cause(
 
 def _does_not_follow(facts: Facts) -> str:
     if facts.only_validation_is_nonfinite and facts.nonfinite_for_a_while:
-        return f"the evaluation is NaN or infinite {facts.nonfinite_for_a_while}; the training loss is finite"
+        return "the evaluation is at fault, not the training, whose loss is finite"
     if facts.only_validation_is_nonfinite:
-        return "the evaluation alone is not finite: the training loss is finite throughout"
+        return "the evaluation is at fault, not the training, whose loss is finite throughout"
     return "the evaluation does not follow the training"
 
 

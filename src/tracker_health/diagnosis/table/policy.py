@@ -88,7 +88,7 @@ KL_COEFFICIENT_TOO_LOW = Cause(
     explains=codes("RWD001 RWD003 RWD004 RWD005 RWD006 RWD007"),
     requires=(signs.KL_LOW,),
     speaks=(signs.KL_LEFT, signs.ENTROPY_LEFT),
-    judged={signs.KL_LEFT: 3.0, signs.ENTROPY_LEFT: 1.0},
+    judged={signs.KL_LEFT: 1.0, signs.ENTROPY_LEFT: 1.0},
     says=lambda facts: (
         f"a KL coefficient of {number(facts.settings.kl_coefficient or 0.0)} does not hold the policy near its "
         f"reference{numbers_of(facts, 'RWD005', 'RWD004')}"
@@ -99,7 +99,7 @@ KL_COEFFICIENT_TOO_LOW = Cause(
 
 
 def _smaller_updates(facts: Facts) -> Action:
-    back = restart(facts, ("RWD005", "RWD004", "RWD001"))
+    back = restart(facts, ("RWD006", "RWD005", "RWD004", "RWD001"))
     texts = [back, "make smaller updates: a lower learning rate, fewer epochs a batch, or a KL limit (target_kl)"]
     return Action(text="; ".join(text for text in texts if text))
 
@@ -109,7 +109,7 @@ POLICY_DRIFTED = Cause(
     title="the policy moved too far from the one that gave its samples",
     about="""The policy left its course.
     Its divergence from its reference, or from the policy that sampled, grew beyond what its reward survives, or its
-    entropy exploded. What drives it, a rate, a coefficient or too many epochs a batch, was not logged.""",
+    entropy exploded. A rate, a coefficient or too many epochs a batch may drive it: nothing shows which.""",
     explains=codes("RWD001 RWD003 RWD004 RWD005 RWD006 RWD007"),
     requires=(signs.KL_LEFT, signs.CAME_APART),
     speaks=(signs.UPDATES_CLIPPED,),

@@ -14,6 +14,7 @@ from tracker_health.report.resume_point import Onset
 from tracker_health.text import number, printable
 from tracker_health.words.diagnosis import Action
 
+_SAVED_OFTEN = "save a checkpoint more often than such ends come"
 _OF_ENDS = codes("RUN001 RUN003 RUN004 LOS007 OPT001")
 _PLACES = {"evaluation": " in the evaluation", "saving": " while a checkpoint was saved"}
 
@@ -46,8 +47,17 @@ def _save_memory(facts: Facts) -> Action:
     if _where(facts) == "evaluation":
         text = "evaluate in smaller batches, and keep predictions off the accelerator (eval_accumulation_steps)"
         return Action(text=_then_resume(facts, text), setting="eval_batch_size")
+    if _where(facts) == "saving":
+        text = "save in shards, or gather the weights on the CPU"
+        return Action(text=_then_resume(facts, text), setting="save_strategy")
     text = "use a smaller batch, shorter sequences or gradient checkpointing"
     return Action(text=_then_resume(facts, text), setting="batch_size")
+
+
+def _out_of_memory(facts: Facts) -> str:
+    said = next((facts.found[code].message for code in signs.ENDS if code in facts.found), "")
+    place = _place(facts).strip()
+    return f"{place}, {said}" if place and said else said or "the process ran out of memory"
 
 
 OUT_OF_MEMORY = Cause(
@@ -56,7 +66,7 @@ OUT_OF_MEMORY = Cause(
     about="The process ran out of memory.",
     explains=_OF_ENDS,
     defines=(signs.MEMORY_OUT,),
-    says=_ended("the process ran out of memory"),
+    says=_out_of_memory,
     whole=True,
     do=_save_memory,
     test="look in the kernel's log (dmesg) for the process",
@@ -136,6 +146,44 @@ OWN_ERROR = Cause(
     test="run it again with the same batch: an error of the program comes back",
 )
 
+TIME_LIMIT = Cause(
+    name="time-limit",
+    title="its time was up",
+    about="The scheduler ended the run as its time was up.",
+    explains=_OF_ENDS,
+    defines=(signs.TIME_UP,),
+    says=_ended("its time was up"),
+    whole=True,
+    do=lambda facts: Action(text=_then_resume(facts, f"ask for more time, and {_SAVED_OFTEN}")),
+    test="look at the limit in the scheduler's settings",
+)
+
+PREEMPTED = Cause(
+    name="preempted",
+    title="the machine was taken for another job",
+    about="The run was preempted: its machine was taken for another job.",
+    explains=_OF_ENDS,
+    defines=(signs.PREEMPTED,),
+    says=_ended("the machine was taken for another job"),
+    whole=True,
+    do=lambda facts: Action(text=_then_resume(facts, _SAVED_OFTEN)),
+    test="look in the scheduler's log",
+)
+
+INTERRUPTED = Cause(
+    name="interrupted",
+    title="somebody stopped it",
+    about="""Somebody stopped the run.
+    An interrupt from the keyboard, or a job that was cancelled.""",
+    explains=_OF_ENDS,
+    defines=(signs.INTERRUPTED,),
+    never=(signs.PREEMPTED, signs.EXCEPTION_SAYS_NAN, signs.MEMORY_OUT),
+    says=_ended("somebody stopped it"),
+    whole=True,
+    do=lambda facts: Action(text=_then_resume(facts, "ask who stopped it, and why")),
+    test="ask who stopped it",
+)
+
 KILLED_REASON_UNKNOWN = Cause(
     name="killed-reason-unknown",
     title="nothing says why the run ended",
@@ -164,16 +212,22 @@ def _train_longer(facts: Facts) -> Action:
     return Action(text="train longer: the loss was still falling when the run ended")
 
 
+def _too_early(facts: Facts) -> str:
+    if facts.head_code == "RUN001":
+        return "the model was not trained to the end of its plan, and what stopped it was not logged"
+    return f"the run ended before the model was trained{numbers_of(facts, 'RUN001', 'OPT001', 'LOS007')}"
+
+
 STOPPED_TOO_EARLY = Cause(
     name="stopped-too-early",
     title="the run ended before the model was trained",
     about="""The run ended before it was trained.
     It was stopped before its plan was done, or the plan itself is a handful of steps.""",
-    explains=codes("OPT001 RUN001 LOS007 LOS012 LOS005 OPT004"),
+    explains=codes("OPT001 RUN001 LOS007 LOS012 LOS005 LOS006 GEN003 OPT004"),
     defines=(signs.PLAN_NOT_DONE,),
-    requires=(signs.FEW_STEPS, signs.STILL_FALLING),
+    requires=(signs.FEW_STEPS, signs.ENDED_WHILE_FALLING),
     speaks=(signs.SCHEDULE_OFF, signs.SCALE_FELL, signs.RATE_TINY, signs.EPSILON_RULES),
-    says=lambda facts: f"the run ended before the model was trained{numbers_of(facts, 'RUN001', 'OPT001', 'LOS007')}",
+    says=_too_early,
     do=_train_longer,
     test="go on from the last checkpoint: the loss falls further if it stopped too early",
 )
@@ -228,7 +282,8 @@ def _came_back_incomplete(facts: Facts) -> str:
     start = facts.loss.start.value if facts.loss is not None else jump.after
     return (
         f"the resume did not bring back the weights: the loss jumped from {number(jump.before)} to "
-        f"{number(jump.after)} between steps {last} and {jump.step}, to about where it began ({number(start)})"
+        f"{number(jump.after)} between {facts.at(last)} and {facts.at(jump.step)}, to about where it began "
+        f"({number(start)})"
     )
 
 
@@ -246,7 +301,7 @@ def _where_it_was_resumed(facts: Facts) -> Onset | None:
 
 def _compare_the_weights(facts: Facts) -> Action:
     at = facts.rose_at_a_resume
-    where = f" near step {at}" if at is not None else ""
+    where = f" near {facts.at(at)}" if at is not None else ""
     return Action(
         text=f"look at the resume{where}: load weights, adapter and optimizer from the checkpoint, and compare the "
         "first loss with the one before"
@@ -276,6 +331,9 @@ CAUSES = (
     DATA_LOADER_DIED,
     COMMUNICATION_FAILED,
     OWN_ERROR,
+    TIME_LIMIT,
+    PREEMPTED,
+    INTERRUPTED,
     KILLED_REASON_UNKNOWN,
     STOPPED_TOO_EARLY,
     CHECKPOINT_INCOMPLETE,

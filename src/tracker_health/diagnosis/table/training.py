@@ -6,6 +6,7 @@ from tracker_health.diagnosis import _signs as signs
 from tracker_health.diagnosis._actions import numbers_of, rate_action, restart, with_clip
 from tracker_health.diagnosis._cause import Cause, codes
 from tracker_health.diagnosis._facts import Facts, earliest
+from tracker_health.facts.settings import ADAM, SGD, usual_rate_of
 from tracker_health.report.resume_point import Onset
 from tracker_health.text import listing, number
 from tracker_health.words.diagnosis import Action
@@ -20,7 +21,7 @@ _USUAL_DECAY, _USUAL_EPSILON = 0.01, 1e-8
 def _rate_is_too_high(facts: Facts) -> str:
     rate, jump = facts.settings.rate, facts.rate_jump
     if jump is not None:
-        values = f"from {number(jump.before)} to {number(jump.after)} at step {jump.step}"
+        values = f"from {number(jump.before)} to {number(jump.after)} at {facts.at(jump.step)}"
         return f"the learning rate, which rose {values}, is too high"
     if rate is None:
         return f"the learning rate is too high{numbers_of(facts, 'OPT007')}"
@@ -40,24 +41,28 @@ def _lower_the_rate(facts: Facts) -> Action:
     jump = facts.rate_jump
     if jump is None:
         return rate_action(facts, down=True)
-    text = f"keep the learning rate at {number(jump.before)}; restart from a checkpoint before step {jump.step}"
-    return Action(text=text, setting="learning_rate", old=jump.after, new=jump.before)
+    before = float(f"{jump.before:.4g}")
+    text = f"keep the learning rate at {number(before)}; restart from a checkpoint before {facts.at(jump.step)}"
+    return Action(text=text, setting="learning_rate", old=jump.after, new=before)
 
 
 LEARNING_RATE_TOO_HIGH = Cause(
     name="learning-rate-too-high",
     title="the learning rate is too high",
-    about="""The learning rate is higher than this training tolerates.
+    about=f"""The learning rate is higher than this training tolerates.
     Steps carry the weights beyond where the loss falls. It jumps and stays up, or comes down again and ends at the
     level of guessing, with weights many times their usual size. A rate that rises in the middle, as after a resume
-    with another schedule, is the same cause.""",
+    with another schedule, is the same cause.
+
+    {usual_rate_of(ADAM).said} of Adam, {usual_rate_of(ADAM, fine_tunes=True).said} for fine-tunes and policies,
+    {usual_rate_of(SGD).said} of SGD.""",
     explains=codes(
         "LOS001 LOS002 LOS003 LOS004 LOS005 LOS006 LOS007 LOS008 LOS009 GEN001 GEN003 GEN004 GEN005 GRD001 GRD002 "
         "GRD003 GRD004 OPT002 OPT006 OPT007 OPT009 OPT012 WGT001 WGT002 WGT003 WGT004 AMP001 GAP001 GAP005 "
         "RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD009 RWD010"
     ),
     defines=(signs.RATE_BEYOND,),
-    requires=(signs.RATE_FAR_ABOVE, signs.RATE_JUMPED, signs.STEP_LARGE),
+    requires=(signs.RATE_FAR_ABOVE, signs.RATE_ABOVE, signs.RATE_JUMPED, signs.STEP_LARGE),
     speaks=(
         signs.WEIGHTS_HUGE,
         signs.DIVERGED,
@@ -121,6 +126,7 @@ LEARNING_RATE_TOO_LOW = Cause(
         signs.RATE_ZERO,
         signs.RATE_BEYOND,
         signs.RATE_FAR_ABOVE,
+        signs.LEARNT,
         signs.GRADIENT_VANISHES,
         signs.GRADIENT_ZERO,
         signs.CAME_BACK,
@@ -141,7 +147,9 @@ def _schedule_is_wrong(facts: Facts) -> str:
 
 
 def _mend_the_schedule(facts: Facts) -> Action:
-    peak, steps = facts.settings.rate, facts.evidence.optimizer_steps
+    peak, steps, said = facts.settings.rate, facts.evidence.optimizer_steps, facts.settings.rate_said
+    if not peak and said:
+        return Action(text=f"look at what the scheduler makes of the learning rate of {number(said)}: it gives 0")
     if not peak:
         return Action(
             text="give the optimizer a learning rate above 0, and look at what the scheduler makes of it",
@@ -160,8 +168,9 @@ SCHEDULE_WRONG = Cause(
     about="""The learning rate's schedule does not fit the run.
     It was laid out for another number of steps, or is stepped at another rhythm: the rate is 0 long before the end, or
     its warm-up never ends.""",
-    explains=codes("LRS001 LOS005 LOS006 LOS007 GEN003 GEN005 WGT002 OPT006 OPT012 WGT005 OPT004"),
-    requires=(signs.SCHEDULE_OFF, signs.RATE_ZERO, signs.RATE_VANISHED),
+    explains=codes("LRS001 LOS005 LOS006 LOS007 GEN003 GEN005 WGT002 OPT006 OPT012 WGT005 OPT004 WGT007"),
+    defines=(signs.RATE_ZERO,),
+    requires=(signs.SCHEDULE_OFF, signs.RATE_VANISHED),
     never=(signs.NO_SPREAD,),
     says=_schedule_is_wrong,
     do=_mend_the_schedule,
@@ -217,7 +226,7 @@ WEIGHT_DECAY_TOO_STRONG = Cause(
     about="""Weight decay takes the weights away faster than gradients can build them.
     With decoupled decay each step takes the learning rate times the decay off every weight. At a hundredth per step
     nothing of a weight is left after a few hundred steps.""",
-    explains=codes("WGT004 WGT003 OPT003 OPT004 OPT007 OPT012 LOS004 LOS005 LOS006 LOS007 GEN003"),
+    explains=codes("WGT004 WGT002 WGT003 OPT003 OPT004 OPT007 OPT012 LOS004 LOS005 LOS006 LOS007 GEN003"),
     defines=(signs.DECAY_BEYOND,),
     requires=(signs.STEP_LARGE_OF_NOTHING,),
     speaks=(signs.WEIGHTS_TINY,),
@@ -272,25 +281,28 @@ def _is_not_finite(facts: Facts) -> str:
     if step is None:
         said = facts.first_of(("RUN004", "OPT002", "WGT001", *_HARM))
         return f"the training became NaN or infinite{f': {said.message}' if said is not None else ''}"
-    what = "loss" if facts.has("LOS001", "LOS002") else "gradient"
+    first = facts.first_of(_HARM)
+    what = "loss" if first is not None and first.code.startswith("LOS") else "gradient"
     if not facts.stays_nonfinite:
-        return f"the {what} is NaN or infinite, first at step {step}"
+        return f"the {what} is NaN or infinite, first at {facts.at(step)}"
     before = ", its very first value" if _from_the_start(facts) else ""
     last = _last_step(facts)
-    after = f", and training went on to step {last}" if last is not None and last > step else ""
-    return f"the {what} is NaN or infinite from step {step} on{before}{after}"
+    after = f", and training went on to {facts.at(last)}" if last is not None and last > step else ""
+    return f"the {what} is NaN or infinite from {facts.at(step)} on{before}{after}"
 
 
 def _look_at_the_batch(facts: Facts) -> Action:
     step = earliest(map(facts.onset, _HARM))
     if _from_the_start(facts):
         return Action(text="look for NaN in the inputs and the initial weights: the very first value is not finite")
-    if facts.nonfinite_for_a_while:
-        return Action(text=f"look at the batch of step {step}: was its update skipped? Then nothing has to be undone")
     if step is None:
         return Action(text="go back to the last checkpoint with finite weights, and look at the batch that came next")
+    if facts.nonfinite_for_a_while:
+        return Action(
+            text=f"look at the batch of {facts.at(step)}: was its update skipped? Then nothing has to be undone"
+        )
     back = restart(facts, _HARM)
-    return with_clip(facts, back.replace("from a", "from the last", 1), f"look at the batch of step {step}")
+    return with_clip(facts, back.replace("from a", "from the last", 1), f"look at the batch of {facts.at(step)}")
 
 
 def _from_the_start(facts: Facts) -> bool:
@@ -319,9 +331,9 @@ NON_FINITE_LOSS = Cause(
         signs.EXCEPTION_SAYS_NAN,
     ),
     requires=(signs.GRADIENT_NAN,),
-    speaks=(signs.ONE_TENSOR_BROKEN, signs.GREW_BEFORE_NAN, signs.ONLY_ROSE),
-    never=(signs.DIVERGED_BEFORE,),
-    doubts=(signs.GREW_BEFORE_NAN, signs.ONLY_ROSE, signs.DIVERGED, signs.GRADIENT_GREW),
+    speaks=(signs.ONE_TENSOR_BROKEN, signs.ONLY_ROSE),
+    never=(signs.DIVERGED_BEFORE, signs.GREW_BEFORE_NAN),
+    doubts=(signs.ONLY_ROSE, signs.DIVERGED, signs.GRADIENT_GREW, signs.SCALE_FELL),
     says=_is_not_finite,
     whole=True,
     do=_look_at_the_batch,
@@ -338,7 +350,7 @@ FP16_OVERFLOW = Cause(
     defines=(signs.SCALE_AT_MINIMUM, signs.EXCEPTION_SAYS_SCALE),
     requires=(signs.SCALE_FELL_WITH_NAN, signs.FP16_BROKE),
     speaks=(signs.UPDATES_MISSING, signs.ONLY_ROSE),
-    judged={signs.SCALE_FELL_WITH_NAN: 1.0, signs.FP16_BROKE: 2.0},
+    judged={signs.SCALE_FELL_WITH_NAN: 3.0, signs.FP16_BROKE: 4.0},
     do=Action(text="train in bf16, which has the range of fp32", setting="precision", old="fp16", new="bf16"),
     test="train 100 steps in bf16 or fp32: the overflow is gone if half precision was the reason",
 )
@@ -479,12 +491,11 @@ INITIALISATION_WRONG = Cause(
     requires=(
         signs.WEIGHTS_TINY,
         signs.WEIGHTS_HUGE,
-        signs.BEGAN_HIGH,
         signs.LATER_INPUTS_LARGE,
         signs.LAYERS_VANISH,
         signs.LAYERS_EXPLODE,
     ),
-    speaks=(signs.HARDLY_MOVED, signs.STEP_LARGE, signs.ONLY_ROSE),
+    speaks=(signs.BEGAN_HIGH, signs.HARDLY_MOVED, signs.STEP_LARGE, signs.ONLY_ROSE),
     never=(signs.DECAY_BEYOND,),
     says=_scale_is_wrong,
     do="initialise the weights as the framework does, and print their norms before the first step",
@@ -523,7 +534,7 @@ def _is_maximised(facts: Facts) -> bool:
 
 def _loss_is_wrong(facts: Facts) -> str:
     if _is_maximised(facts) and facts.loss is not None:
-        first, end = facts.loss.first.value, facts.loss.end.value
+        first, end = facts.loss.outset.value, facts.loss.end.value
         return f"the loss is maximised: it rose from {number(first)} to {number(end)}, and never fell"
     if signs.GRADIENT_BELOW_EPSILON.seen(facts):
         ratio = number(round(facts.measured("OPT010", "eps_ratio") or 0.0))

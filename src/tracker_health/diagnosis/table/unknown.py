@@ -22,16 +22,24 @@ def _after_a_divergence(facts: Facts) -> Action:
 
 
 def _of_the_gradients(facts: Facts) -> str:
-    grew = facts.has("GRD004", "GRD002") and facts.head_code not in ("GRD004", "GRD002")
-    return "the gradient norm grew with it, and what set it off was not logged" if grew else "nothing logged shows why"
+    broke = facts.measured("LOS001", "first_step") if facts.diverged_before_nan else None
+    then = f"it was NaN from {facts.at(broke)} on; " if broke is not None else ""
+    if facts.grew_before_nan:
+        then = "it had grown tenfold before; "
+    if not facts.has("GRD004", "GRD002") or facts.head_code in ("GRD004", "GRD002"):
+        return f"{then}nothing logged shows why"
+    gradient, loss = facts.went_wrong(("GRD004",)), facts.went_wrong(("LOS004",))
+    first = gradient is not None and loss is not None and gradient.step < loss.step
+    grew = f"the gradient norm grew {'before it' if first else 'with it'}"
+    return f"{then}{grew}, and what set it off was not logged"
 
 
 DIVERGED_CAUSE_UNKNOWN = Cause(
     name="diverged-cause-unknown",
     title="the training diverged, and nothing that was logged shows why",
-    about="""The training came off its way, and nothing that was logged shows why.
-    A rate that is known and usual, or not known at all, is not blamed. What is left is to log more, and to look at the
-    steps before.""",
+    about="""The training left its course, and nothing that was logged shows why.
+    A rate that is known and usual, or not known at all, is not blamed: to lower it is a check, not a remedy. What is
+    left is to log more, and to look at the steps before.""",
     explains=codes(
         "LOS001 LOS003 LOS004 LOS005 LOS006 LOS008 LOS101 GEN001 GEN004 GRD001 GRD002 GRD004 GAP005 OPT007 WGT004 "
         "AMP001"
@@ -39,13 +47,34 @@ DIVERGED_CAUSE_UNKNOWN = Cause(
     says=_of_the_gradients,
     do=_after_a_divergence,
     test="log the learning rate and the gradient norm of every step, and go back to before it began",
-    unknown=codes(
-        "LOS001 LOS002 LOS003 LOS004 LOS008 LOS101 GRD001 GRD002 GRD004 GAP001 GAP005 OPT002 OPT007 WGT001 AMP001"
-    ),
+    unknown=codes("LOS001 LOS002 LOS004 LOS101 GRD001 GRD004 GAP001 GAP005 OPT002 OPT007 WGT001 AMP001"),
+)
+
+
+def _after_spikes(facts: Facts) -> Action:
+    """What came down again by itself asks for no other rate."""
+    return with_clip(facts, f"look at the batches{around(facts)}")
+
+
+SPIKES_CAUSE_UNKNOWN = Cause(
+    name="spikes-cause-unknown",
+    title="the loss left its level and came back, and nothing that was logged shows why",
+    about="""The loss or its gradient left its level, and came back.
+    A few batches, a rate at its limit and numbers of half precision look the same. A run that goes on as before lost
+    little.""",
+    explains=codes("LOS003 LOS008 GRD002 GEN001 GEN004"),
+    says=lambda _: "nothing logged shows why",
+    do=_after_spikes,
+    test="print the largest input and the gradient norm of each batch around the jump",
+    unknown=codes("LOS003 LOS008 GRD002"),
 )
 
 
 def _of_no_learning(facts: Facts) -> Action:
+    if facts.head_code == "LOS009":
+        return Action(
+            text="print mean and deviation of every input, and the norm of every weight before the first step"
+        )
     checks = [
         "overfit one batch: a model that cannot learn eight samples has a fault in its loss or its gradients",
         "" if facts.settings.rate else "log the learning rate",
@@ -96,4 +125,4 @@ REWARD_CAUSE_UNKNOWN = Cause(
     unknown=codes("RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD008 RWD009 RWD010"),
 )
 
-CAUSES = (DIVERGED_CAUSE_UNKNOWN, NOT_LEARNING_CAUSE_UNKNOWN, REWARD_CAUSE_UNKNOWN)
+CAUSES = (DIVERGED_CAUSE_UNKNOWN, SPIKES_CAUSE_UNKNOWN, NOT_LEARNING_CAUSE_UNKNOWN, REWARD_CAUSE_UNKNOWN)

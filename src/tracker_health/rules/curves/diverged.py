@@ -8,7 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import FEWEST_POINTS, SURELY, Curve, Evidence
 from tracker_health.evidence.curve import resolution
 from tracker_health.report.result import Finding
-from tracker_health.report.resume_point import Onset
+from tracker_health.report.resume_point import Onset, place_of
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
 from tracker_health.text import number
@@ -111,9 +111,10 @@ def _message(curve: Curve, onset: int | None) -> str:
     start, best, end, peak = map(number, (curve.outset.value, curve.best.value, curve.end.value, curve.peak.value))
     if onset is None:
         highest = number(float(curve.series.values.max()))
-        there = f"{highest} at step {curve.peak_step} (a level of {peak})"
+        there = f"{highest} at {place_of(curve.peak_step, curve.series.step_unit)} (a level of {peak})"
         return f"the loss climbed from {start} to {there}; it ends at {end}"
-    return f"the loss rose at step {onset}, from {best} to {end}, and stayed there; it began at {start}"
+    where = place_of(onset, curve.series.step_unit)
+    return f"the loss rose at {where}, from {best} to {end}, and stayed there; it began at {start}"
 
 
 def _without_a_bound(curve: Curve, measured: dict[str, float | int]) -> Finding:
