@@ -26,7 +26,7 @@ from tracker_health.report.resume_point import Onset
 from tracker_health.rules.registry import BUILT_IN
 from tracker_health.words.verdict import Verdict
 
-DRAWN, POINTS = 700, 48
+DRAWN, POINTS = 900, 48
 RULES = {probe.code: probe for probe in BUILT_IN}
 TOGETHER = [
     names.split()
@@ -42,6 +42,14 @@ TOGETHER = [
         "WGT002 OPT004 WGT005 GEN005 LRS001",
         "LOS004 GEN003 LOS005",
         "OPT003 LOS005 LOS006",
+        "WGT007 WGT003 WGT006 WGT001",
+        "REG001 REG002 REG004 REG005",
+        "RWD008 RWD007",
+        "WGT001",
+        "LOS001 LOS004",
+        "LOS009 WGT004 OPT009",
+        "LOS004 GEN003",
+        "OPT003",
         "OPT012 OPT010 OPT011 WGT004 LOS005",
         "RUN003 RUN004 RUN001 LOS007",
         "LOS013 LOS010 OPT005 LOS012",
@@ -86,6 +94,8 @@ def _result(draw: random.Random, code: str) -> ProbeResult:
     onset = None if step is None else Onset(step=step, what="it rose", is_best=draw.random() < 0.2)
     details = {"text": draw.choice(TEXTS), "where": draw.choice(("evaluation", "saving", "")), "layer": "net.0"}
     details |= dict.fromkeys(("dead", "missing", "unchanged", "initial", "layers"), names)
+    if draw.random() < 0.4:
+        details["dead"] = ["net.0.weight"]
     if draw.random() < 0.3:
         details["layer"] = "net.2"
     return ProbeResult(

@@ -65,7 +65,10 @@ def _of_findings(evidence: Evidence, found: list[ProbeResult]) -> Outcome:
     seen = [sign.name for sign in SIGNS if sign.seen(facts)]
     if diagnosis is None:
         return {"cause": None, "seen": seen}
-    headline: Outcome = json.loads(json.dumps({**diagnosis.to_json(), "seen": seen}))
+    cause = next(one for one in CAUSES if one.name == diagnosis.cause)
+    set_in = cause.set_in(facts)
+    place = {"from_the_start": cause.from_the_start, "set_in": None if set_in is None else set_in.to_json()}
+    headline: Outcome = json.loads(json.dumps({**diagnosis.to_json(), "seen": seen, **place}))
     headline["signs"] = {sign["name"]: sign["weight"] for sign in headline["signs"]}
     headline["others"] = {one["cause"]: one["score"] for one in headline["others"]}
     return headline
