@@ -14,6 +14,7 @@ import tracker_health
 from tracker_health.config import Config
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, confirm
 from tracker_health.judge.engine import diagnose, needs_of
+from tracker_health.render.console import report_lines
 
 RUNS = Path(__file__).parent / "data" / "headlines"
 LEADS = {
@@ -101,6 +102,15 @@ def test_rivals_are_named_in_order_and_never_lead(name):
     scores = [one.score for one in diagnosis.others]
     assert scores == sorted(scores, reverse=True)
     assert diagnosis.cause not in {one.cause for one in diagnosis.others}
+
+
+@pytest.mark.parametrize("name", sorted(LEADS))
+def test_whoever_asks_for_more_sees_the_signs(name):
+    report = reported(name)
+    lines = list(report_lines(report, width=300, verbose=True))
+    for sign in report.diagnosis.signs:
+        assert any(f"{sign.weight:+.1f} {sign.name} ({sign.looks_at})" in line for line in lines)
+    assert report.diagnosis.sentence in " ".join(line.strip() for line in lines)
 
 
 # Runs that are made, to be changed in one thing

@@ -60,11 +60,11 @@ def test_the_cause_comes_first_and_its_evidence_has_no_remedies(report):
     assert "look for lists that are kept" in shown
     assert "judged: loss" in shown
     assert "weights not usable: it is empty" in shown
-    assert "+8 the rate is beyond what trains" not in shown
+    assert "+8.0 the rate is beyond what trains" not in shown
 
 
 def test_the_signs_are_shown_on_request(report):
-    assert any("+8 the rate is beyond what trains (learning_rate)" in line for line in lines_of(report, verbose=True))
+    assert any("+8.0 the rate is beyond what trains (learning_rate)" in line for line in lines_of(report, verbose=True))
 
 
 def test_one_line_names_the_cause(report):

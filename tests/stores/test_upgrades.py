@@ -190,7 +190,7 @@ def test_what_would_change_is_listed_and_nothing_is_written(make, sqlite_uri, mo
     (line,) = changed.stdout.splitlines()
     assert line.startswith(f"pass (rules {RULES_VERSION}) -> fail  ")
     assert run in line
-    assert line.endswith("LOS004 diverged: it is ?[31mbad")
+    assert line.endswith("LOS004 It is ?[31mbad; nothing logged shows why.")
     assert "compared 1 run: 1 would change (1 from pass to fail)" in changed.stderr
     (document,) = map(json.loads, called(sqlite_uri, name, "--json").stdout.splitlines())
     assert (document["run"]["id"], document["before"], document["after"]) == (run, "pass", "fail")

@@ -103,7 +103,7 @@ def _diagnosis_lines(diagnosis: Diagnosis, report: Report, width: int, *, verbos
     if verbose:
         for place, sign in enumerate(diagnosis.signs):
             head = f"  {'signs' if not place else '':<10}"
-            yield from _beside(head, f"{sign.weight:+d} {sign.name} ({sign.looks_at})", width, 12)
+            yield from _beside(head, f"{sign.weight:+.1f} {sign.name} ({sign.looks_at})", width, 12)
 
 
 def _rewind_lines(report: Report, width: int) -> Iterator[str]:
