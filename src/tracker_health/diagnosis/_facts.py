@@ -452,11 +452,6 @@ class Facts:
         """Whether the optimizer's state shows that gradients reached every parameter."""
         return any(one.code == "OPT003" and one.verdict is Verdict.PASS for one in self.results)
 
-    @property
-    def knows_gradients(self) -> bool:
-        """Whether anything shows the gradients: their norms, or the optimizer's state."""
-        return any(one.code in ("OPT003", "GRD003", "GRD001") for one in self.results)
-
     @cached_property
     def first_layer_is_blind(self) -> bool:
         """Whether no gradient came to the first matrix alone, while its bias had some: its inputs are 0."""

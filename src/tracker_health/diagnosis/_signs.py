@@ -78,7 +78,6 @@ RATE_VANISHED = _setting(
     lambda facts: facts.rate_vanished,
 )
 RATE_ZERO = _setting("the learning rate is 0", "learning_rate", lambda facts: facts.rate_is_zero)
-RATE_USUAL = _setting("the learning rate is usual", "learning_rate", lambda facts: facts.rate_is_usual)
 RATE_USUAL_AND_STEPS_SMALL = _setting(
     "the learning rate is usual, and no step was seen to be large",
     "learning_rate",
@@ -186,7 +185,6 @@ ROSE_AT_A_RESUME = _number(
     lambda facts: facts.rose_at_a_resume,
 )
 LOSS_FLAT = _finding("the loss hardly came down", "LOS005")
-AT_GUESSING = _finding("the loss stayed at the level of guessing", "LOS006")
 STILL_FALLING = _finding("the loss was still falling at the end", "LOS007")
 ENDED_WHILE_FALLING = _finding(
     "the loss was still falling at the end, and nothing worse was found",
@@ -209,7 +207,6 @@ BEGAN_VERY_HIGH = _finding(
 SAWTOOTH = _finding("the loss goes through one slow pattern in every epoch", "LOS010")
 SOFTMAX_TWICE = _finding("loss and accuracy add up as behind two softmaxes", "LOS012")
 NO_NOISE = _finding("the loss has none of the noise of batches", "LOS013")
-DISCRIMINATOR_WINS = _finding("the discriminator is always right", "LOS015")
 LOSS_ZERO = _number("the loss is exactly 0 from the first point on", "loss", lambda facts: facts.loss_is_zero)
 NOT_A_SUM = _finding("the loss is not the sum of its terms", "REG002")
 TERM_IDLE = _finding("the regulariser is idle", "REG001")
@@ -479,7 +476,6 @@ PLAN_NOT_DONE = _finding(
     "unfinished",
     where=lambda facts: facts.headed.isdisjoint(_WORSE_THAN_SHORT),
 )
-KILLED = _finding("it was ended from outside, or went silent", "RUN003")
 
 
 def ended(facts: Facts, how: Ended) -> bool:
@@ -577,13 +573,11 @@ NO_SPREAD = _finding(
     "RWD002",
     where=lambda facts: not facts.groups_differed_at_first,
 )
-DIFFERENCES_WITHOUT_EFFECT = _finding("the reward did not rise, though answers differ", "RWD003")
 ENTROPY_LEFT = _finding("the policy's entropy collapsed or exploded", "RWD004")
 ENTROPY_GONE = _finding("the policy's entropy collapsed", "RWD004", "collapsed")
 CAME_APART = _finding("the policy came apart", "RWD004", "came-apart")
 KL_LEFT = _finding("the policy's divergence left its course", "RWD005")
 UPDATES_CLIPPED = _finding("most updates were clipped", "RWD006")
-LENGTHS_CHANGED = _finding("answers were cut off, or changed their length", "RWD007")
 ANSWERS_CUT = _finding("answers were cut off", "RWD007", "cut")
 GREW_INTO_THE_LIMIT = _finding(
     "answers grew into the limit, and the reward was not lost",
@@ -594,7 +588,6 @@ GREW_INTO_THE_LIMIT = _finding(
 OTHER_REWARD_FELL = _finding("the reward rose while another one fell", "RWD008")
 MARGIN_STANDS = _finding("the margin is one number throughout", "RWD009", "no-effect")
 REJECTED_PREFERRED = _finding("rejected answers are preferred", "RWD009", "rejected-preferred")
-CHOSEN_UNLIKELY = _finding("chosen answers became unlikely", "RWD009", "chosen-unlikely")
 REWARD_STANDS = _number("the reward is one number throughout", "reward", reward_stands)
 REWARD_ONLY_FELL = _number("the reward only ever fell", "reward", lambda facts: facts.reward_never_rose)
 ALL_CUT = _number(
