@@ -28,6 +28,7 @@ _FIRST_OF_OTHERS = 100
 # What the first version of a rule looks at, by package: a metric and its role, and which way is the wrong one.
 _CURVES = {
     "curves": ("train_loss", "train/loss", "rise"),
+    "schedules": ("learning_rate", "train/lr", "rise"),
     "validation": ("val_loss", "eval/loss", "rise"),
     "reinforcement": ("train_reward", "train/reward", "fall"),
     "gradients": ("grad_norm", "grad_norm", "rise"),

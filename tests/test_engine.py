@@ -472,7 +472,7 @@ def test_select_and_ignore_take_codes_and_names(word):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (Config(select=frozenset({"LOS404"})), "did you mean LOS004 or LOS101?"),
+        (Config(select=frozenset({"LOS404"})), "did you mean LOS004 or LRS004?"),
         (Config(ignore=frozenset({"divergd"})), "did you mean diverged?"),
         (Config(thresholds={"no-progres": {}}), "did you mean no-progress?"),
         (Config(thresholds={"LOS004": {}}), "probes.LOS004: there is no such rule"),

@@ -305,12 +305,12 @@ def test_a_model_that_begins_far_below_guessing_is_a_fine_tune():
 def test_the_threshold_that_is_set_counts_for_the_cause():
     found, high = [result("LOS004", kind="rose", steps=(15,))], run(lr="0.5", optimizer="adam")
     assert diagnosis_of(high, found).certainty == "certain"
-    limits = {"OPT012": {"most_rate": 2.0, "least_clip": 5e-5, "least_decay": 1.0, "most_decay": 5e-3}}
+    limits = {"OPT016": {"most_rate": 2.0}}
     assert diagnosis_of(high, found, limits).certainty != "certain"
     clipped = run(max_grad_norm="1e-3")
     flat = [result("LOS005", kind="flat")]
     assert diagnosis_of(clipped, flat).cause == "not-learning-cause-unknown"
-    limits["OPT012"] |= {"least_clip": 1e-2}
+    limits["OPT014"] = {"least_clip": 1e-2}
     assert diagnosis_of(clipped, flat, limits).cause == "gradient-clipping-too-tight"
 
 

@@ -34,7 +34,7 @@ LEADS = {
     "overfit-by-17-percent-clear-of-the-noise": "overfitting",
     "overfit-with-train-loss-rounded-to-zero": "overfitting",
     "plan-in-hparams-4-of-100-epochs": "stopped-too-early",
-    "rate-1000-times-below-hparams": "learning-rate-too-low",
+    "rate-1000-times-below-hparams": "setting-not-applied",
     "real-resume-starts-from-scratch": "resume-incomplete",
     "train-loss-rises-with-the-eval-loss": "diverged-cause-unknown",
 }
@@ -42,12 +42,12 @@ LEADS = {
 PLAIN = (
     "crash-log-begins-with-rank-bracket", "deepspeed-scale-minimum", "exception-after-the-last-epoch",
     "keras-rate-too-high", "masked-nan-shown-as-zero", "nan-from-the-second-step", "nccl-timeout-in-the-middle",
-    "plan-in-hparams-4-of-100-epochs",
+    "plan-in-hparams-4-of-100-epochs", "rate-1000-times-below-hparams",
 )  # fmt: skip
 # Something else explains them nearly as well, or what shows the cause shows in other runs too.
 DOUBTFUL = (
     "all-labels-masked", "eval-loss-nan-only", "explodes-late", "keras-dice_coef-overfits", "lightning-warmup-by-epoch",
-    "rate-1000-times-below-hparams", "overfit-with-train-loss-rounded-to-zero", "real-resume-starts-from-scratch", "train-loss-rises-with-the-eval-loss",
+    "overfit-with-train-loss-rounded-to-zero", "real-resume-starts-from-scratch", "train-loss-rises-with-the-eval-loss",
 )  # fmt: skip
 
 

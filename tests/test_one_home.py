@@ -59,7 +59,7 @@ def test_no_cause_has_a_number_of_a_rule():
 
 
 def test_a_second_home_is_found():
-    assert list(second_homes('_MOST = 0.3\ndef f(x):\n    return x.has("OPT012") and x.rate > _MOST\n')) == [
-        (2, "OPT012", [0.3])
+    assert list(second_homes('_MOST = 0.3\ndef f(x):\n    return x.has("OPT016") and x.rate > _MOST\n')) == [
+        (2, "OPT016", [0.3])
     ]
-    assert list(second_homes('def f(x):\n    return x.limit("OPT012", "most_rate")\n')) == []
+    assert list(second_homes('def f(x):\n    return x.limit("OPT016", "most_rate")\n')) == []

@@ -24,6 +24,7 @@ from tracker_health.rules.probe import thresholds_of
 from tracker_health.settings.policy import VARIABLE
 from tracker_health.settings.sources import configured, effective
 from tracker_health.words import retired
+from tracker_health.words.acknowledgements import Acknowledgement, open_codes
 from tracker_health.words.retired import Retired, RetiredThreshold, remarks
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
@@ -123,9 +124,31 @@ def test_an_override_of_python_is_understood():
 def test_settings_that_name_what_was_really_retired_go_on(rule, monkeypatch):
     monkeypatch.setattr(retired, "RETIRED", REAL)
     config = Config(ignore=frozenset({rule.code}), thresholds={rule.name: {"anything": 1.0}})
-    assert codes(config) == codes(Config())
+    assert codes(config) == codes(Config()) - retired.parts_of(rule.code)
     assert len(config.notes) == 2
     assert codes(Config(select=frozenset({rule.name}))) == set(rule.replaced_by)
+
+
+@pytest.mark.parametrize("old", sorted(retired.PARTS_OF))
+def test_whatever_names_a_rule_that_was_split_means_its_parts(old):
+    parts = set(retired.PARTS_OF[old])
+    for key in ("ignore", "measure_only", "votes"):
+        assert parts <= getattr(Config(**{key: frozenset({old})}), key)
+    ack = Acknowledgement(id="0" * 16, who="me", when=1.0, because="known", codes=(old,))
+    assert open_codes([*parts, "LOS004"], [ack]) == ("LOS004",)
+
+
+def test_thresholds_of_a_rule_that_was_split_have_moved():
+    given = {"settings-out-of-range": {"most_rate": 0.7, "healthy_descent": 0.5}, "schedule": {"least_rate": 1e-9}}
+    config = Config(thresholds=given)
+    assert config.thresholds["rate-too-large"] == {"most_rate": 0.7, "healthy_descent": 0.5}
+    assert config.thresholds["rate-too-small"] == {"least_rate": 1e-9}
+    assert "probes.schedule.least_rate has moved: it is taken as probes.rate-too-small.least_rate" in config.notes
+    own = {**given, "rate-too-small": {"least_rate": 1e-7}}
+    assert Config(thresholds=own).thresholds["rate-too-small"] == {"least_rate": 1e-7}
+    rules = {rule.name: rule for rule in registry.BUILT_IN}
+    for places in retired.MOVED.values():
+        assert all(name in thresholds_of(rules[part]) for part, name in places)
 
 
 def test_what_never_was_stays_an_error():

@@ -95,8 +95,8 @@ def _why_not_healthy(truth: dict[str, Any], siblings: _Siblings) -> str:
         return "too short"
     if min(truth["moved"].values()) < LEAST_MOVE:
         return "a tensor did not move"
-    if truth["recipe"]["frozen"] and truth["recipe"]["lists_frozen"]:
-        return "frozen at its random start, and given to the optimizer: what it leaves is what a cut-off layer leaves"
+    if truth["recipe"]["frozen"]:
+        return "frozen at its random start: what it leaves is what a forgotten layer leaves, however good its loss is"
     for which in ("train", "val"):
         curve, usual = _curve(truth, which), siblings.descent[which]
         if curve[0] - curve[-1] < DESCENT_SHARE * usual:

@@ -16,6 +16,7 @@ from tracker_health.evidence import (
     Evidence,
     MomentStats,
     OptimizerState,
+    SavedSchedule,
     TensorHeader,
     TensorState,
     WeightChange,
@@ -26,12 +27,13 @@ BLOCKS, WIDTH, TOKENS = 6, 32, 200
 STEPS = 400
 GRADIENT = 1e-3
 NOISE = sqrt((1 - 0.9) / (1 + 0.9))  # of Adam's first moment, in sizes of the gradient, if gradients are pure noise
+SILENT = 300  # steps since the last gradient
 NEAR = {
     "frozen-front": "OPT003 OPT004 WGT005",
     "moved": "WGT002",
     "adapter-trained": "WGT007",
     "statistics-used": "WGT006",
-    "checkpoint-usual": "OPT005 OPT006 OPT007 OPT009 OPT010 OPT011 OPT012 OPT001 OPT002 WGT001 WGT003 WGT004 WGT005",
+    "checkpoint-usual": "OPT005 OPT006 OPT007 OPT009 OPT010 OPT011 OPT001 OPT002 OPT019 WGT001 WGT003 WGT004 WGT005",
 }
 """The rules that a run comes close to, or is the healthy sibling for."""
 
@@ -296,8 +298,45 @@ def entries() -> Iterator[Entry]:
         "12 optimizer steps.",
         evidence(healthy, steps=12, loss=descent(212, 12, pace=1.0)),
     )
+    yield from _schedules(healthy)
     yield from _norms(healthy)
     yield from _adapters()
+
+
+def _schedules(healthy: Mapping[str, Tensor]) -> Iterator[Entry]:
+    """What a scheduler and the groups say of learning rates, and a layer that no gradient reaches any more."""
+
+    def with_schedule(**more: Any) -> Evidence:
+        found = evidence(healthy, loss=descent(220, STEPS, pace=1, end=1.2))
+        schedule = SavedSchedule(steps=np.empty(0, dtype=np.int64), rates=np.empty(0), **more)
+        return replace(found, optimizer=replace(found.optimizer, schedules=(schedule,)))  # type: ignore[type-var]
+
+    yield _of(
+        "schedule-waits", "A scheduler that waits in vain", "Its best loss is the highest that was logged.",
+        _waiting(with_schedule(stepped=20, best=2.1, waits_for_rise=True)),
+    )  # fmt: skip
+    yield _of(
+        "schedule-length", "A cosine of the wrong length", "It was laid out for 20 steps and took 400.",
+        with_schedule(stepped=STEPS, laid_out=20.0, period=40.0),
+    )  # fmt: skip
+    head = {name: replace(one, group=1) if name.startswith("head") else one for name, one in healthy.items()}
+    yield _of(
+        "groups-apart", "Groups far apart", "One group began at 1e-3, the other at 1e-9.",
+        evidence(head, groups=({"initial_lr": 1e-3}, {"initial_lr": 1e-9, "lr": 1e-9})),
+    )  # fmt: skip
+    stopped = _changed(_long_silent, "layers.3.")
+    yield _of("gradient-stopped", "No more gradients", "For 300 steps none has come to one layer.", evidence(stopped))
+
+
+def _waiting(found: Evidence) -> Evidence:
+    held_out = series("val_loss", 0.6 + 1.5 * np.exp(-np.arange(20) / 5), every=20)
+    return replace(found, series=(*found.series, held_out))
+
+
+def _long_silent(one: Tensor) -> Tensor:
+    if one.first is None or one.second is None:
+        return one
+    return replace(one, first=one.first * 0.9**SILENT, second=one.second * 0.999**SILENT)
 
 
 def _norms(healthy: Mapping[str, Tensor]) -> Iterator[Entry]:
@@ -333,3 +372,8 @@ def _adapters() -> Iterator[Entry]:
         weights = Weights(source="adapter_model.safetensors", tensors=tuple(headers))
         found = run("run", series("train_loss", descent(215, end=1.2)), weights=weights)
         yield _of(name, title, sentence, found)
+        if size:
+            yield _of(
+                "adapter-without-head", "A classifier without its head", "The adapter is for SEQ_CLS, and has no head.",
+                replace(found, weights=replace(weights, task="SEQ_CLS")),
+            )  # fmt: skip

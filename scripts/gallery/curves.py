@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gallery.entry import Entry, FloatArray, Numbers, descent, noise, run, series, with_params
-from tracker_health.evidence import Baseline, DlmStepLog, Evidence, Series
+from tracker_health.evidence import Baseline, DlmStepLog, Evidence, Series, TextLog
 from tracker_health.report.baseline import Candidate, baseline_of
 from tracker_health.words.ending import Ended, Ending
 
@@ -194,6 +194,38 @@ def odd_losses() -> Iterator[Entry]:
     )  # fmt: skip
 
 
+def settings() -> Iterator[Entry]:
+    """Settings that were not meant so, and losses that stand or jump."""
+    family = "Training loss"
+
+    def of(name: str, title: str, sentence: str, evidence: Evidence) -> Entry:
+        return _shown(family, name, title, sentence, evidence)
+
+    flat = 2.3 + noise(70, N, 0.01)
+    jumped = descent(71, end=0.7)
+    jumped[200:] += 0.6 * np.exp(-np.arange(200) / 30)
+    yield of(
+        "resume-jump", "A jump at a resume", "The log says that it goes on from a checkpoint, and the loss is higher.",
+        replace(_loss(jumped), text_log=TextLog(source="train.log", lines=900, rows=N, resumed=(200,))),
+    )  # fmt: skip
+    yield of(
+        "loss-stands-still", "One number", "From the third step on the loss is the same, digit for digit.",
+        _loss(np.concatenate([[241.774, 130.2], np.full(N - 2, 118.6205)])),
+    )  # fmt: skip
+    yield of(
+        "setting-not-applied", "Another rate than the one set", "The params ask for 5e-5, the log has 0.01.",
+        _loss(descent(72, end=1.4), series("learning_rate", np.full(N, 0.01)), params={"learning_rate": 5e-5}),
+    )  # fmt: skip
+    for name, title, sentence, params in (
+        ("decay-too-strong", "Weight decay of 5", "5 % of all weights go in each step.",
+         {"weight_decay": 5.0, "lr": 0.01}),
+        ("rate-too-large", "Adam with a rate of SGD", "Each step moves every weight by half.",
+         {"optimizer": "adam", "lr": 0.5}),
+        ("dropout-too-high", "Dropout of 0.95", "Of twenty units one is left.", {"dropout": 0.95}),
+    ):  # fmt: skip
+        yield of(name, title, sentence, _loss(flat, params=params))
+
+
 def _healthy_runs() -> Baseline:
     """What is usual, frozen as by a file."""
     ends = (0.30, 0.31, 0.29, 0.3, 0.32, 0.28)
@@ -232,6 +264,14 @@ def validation() -> Iterator[Entry]:
     yield of(
         "evaluation-stuck", "One evaluation again and again", "The validation loss is one number, digit for digit.",
         _loss(descent(46), held_out(np.concatenate([[1.81, 1.62], np.full(18, 1.5320871)]))),
+    )  # fmt: skip
+    yield of(
+        "scaled-training-loss", "A sum of sixteen", "The training loss is 16 times the validation loss throughout.",
+        _loss(16 * descent(53, end=0.7), held_out(descent(53, end=0.7)[19::20])),
+    )  # fmt: skip
+    yield of(
+        "score-stands-still", "A score that never moves", "A quarter is right at every evaluation: one answer for all.",
+        _loss(descent(54, end=1.2), held_out(np.concatenate([[0.2, 0.22], np.full(18, 0.25)]), "val_accuracy")),
     )  # fmt: skip
     good = 0.9 - 0.8 * np.exp(-(k + 1) / 4)
     yield of(
@@ -534,5 +574,5 @@ def fine_tunes() -> Iterator[Entry]:
 
 def entries() -> Iterator[Entry]:
     """All of them."""
-    for family in (losses, odd_losses, validation, rewards, gradients, layers, endings, fine_tunes):
+    for family in (losses, odd_losses, settings, validation, rewards, gradients, layers, endings, fine_tunes):
         yield from family()

@@ -158,7 +158,7 @@ def _limits(rule: Probe | None, finding: Finding | None) -> tuple[float, ...]:
         return ()
     measured = {key: float(one) for key, one in finding.measured.items() if isinstance(one, (int, float))}
     share = rule.thresholds.get("rise_share")
-    if share is not None and measured.get("rise_share"):
+    if share is not None and measured.get("rise_share") and {"end", "best"} <= measured.keys():
         rise = measured["end"] - measured["best"]
         return (measured["best"] + rise * share / measured["rise_share"],)
     return tuple(measured[name] for name in _LIMITS if name in measured)

@@ -14,6 +14,7 @@ from tracker_health.words.retired import Retired, RetiredThreshold
 
 GROUPS: Mapping[str, str] = {
     "curves": "Loss",
+    "schedules": "Learning rate",
     "validation": "Validation",
     "reinforcement": "Reinforcement learning",
     "gradients": "Gradients",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tracker_health.config import Config
 from tracker_health.errors import ConfigError, ReadError, RunError, TrackerHealthError, described
 from tracker_health.evidence import Baseline, Part, Request, RunRef
+from tracker_health.facts.applied import as_logged
 from tracker_health.report.baseline import MOST_RUNS, Candidate, baseline_of, from_json
 from tracker_health.report.result import Report
 from tracker_health.roles import NOTHING_READ
@@ -502,7 +503,7 @@ def _judge_candidate(
         return Candidate(id=shown_name(run), why_not=f"it cannot be read: {described(error)}")
     if report.verdict is not Verdict.PASS or evidence.goes_on:
         return Candidate(id=name, why_not="it goes on" if evidence.goes_on else f"its verdict is {report.verdict}")
-    return Candidate(id=name, course=evidence.course, params=evidence.info.params)
+    return Candidate(id=name, course=evidence.course, params=as_logged(evidence))
 
 
 def refs_of(runs: Iterable[str | Path | Listed], *, tracking_uri: str | None = None) -> list[RunRef]:

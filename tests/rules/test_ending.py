@@ -31,14 +31,14 @@ TABLE = [
     (seen(Ended.FAILED, "exit code 3"), "failed", ("fail", "warn", "fail", "warn")),
     (seen(Ended.OUT_OF_MEMORY), "out-of-memory", ("fail", "warn", "fail", "fail")),
     (seen(Ended.KILLED, "SIGKILL"), "killed", ("fail", "warn", "fail", "fail")),
-    ({"status": "CRASHED", "tracker": "W&B"}, "silent", ("fail", "pass", "fail", "fail")),
+    ({"status": "CRASHED", "tracker": "W&B"}, "silent", ("warn", "pass", "warn", "warn")),
     ({"status": "KILLED", "tracker": "MLflow"}, "interrupted", ("warn", "pass", "warn", "warn")),
     ({"status": "FAILED", "exit_code": 255}, "interrupted", ("warn", "pass", "warn", "warn")),
     (seen(Ended.INTERRUPTED, "SIGTERM"), "interrupted", ("warn", "pass", "warn", "warn")),
     ({"status": "PREEMPTED", "tracker": "W&B"}, "preempted", ("warn", "pass", "warn", "warn")),
     ({"status": "FAILED", **seen(Ended.FINISHED, "exit code 0")}, "finished", ("pass", "pass", "pass", "pass")),
     ({"status": "FAILED", **seen(Ended.PRUNED, "TrialPruned")}, "pruned", ("pass", "pass", "pass", "pass")),
-    (SILENT, "silent", ("fail", "pass", "fail", "fail")),
+    (SILENT, "silent", ("warn", "pass", "warn", "warn")),
 ]
 COLUMNS = ("plan not reached", "plan reached", "plan unknown, few points", "plan unknown, many points")
 
@@ -131,7 +131,7 @@ def test_a_run_whose_plan_is_done_and_that_nobody_closed_passes_with_a_note(info
 def test_memory_is_said_where_something_says_memory(info, cause, make, report):
     """A kill, and a run that nobody closed, have many reasons."""
     judged = report(evidence_of(make, info, "plan not reached"))
-    assert judged.verdict == "fail"
+    assert judged.verdict == ("warn" if judged.ended == "silent" else "fail")
     assert (judged.diagnosis.cause if judged.diagnosis else None) == cause
     if cause == "killed-reason-unknown":
         assert "memory" not in judged.diagnosis.sentence + judged.diagnosis.action.text

@@ -80,8 +80,11 @@ def test_what_was_logged_beside_the_zeros_tells_whether_they_are_true(losses, be
     assert judge(CODE, make.evidence(*series)).verdict == verdict
 
 
-def test_always_zero_is_left_to_no_progress(make, judge):
-    assert judge(CODE, make.evidence(np.zeros(50))).verdict == "pass"
+def test_always_zero_is_not_computed_except_of_a_policy(make, judge):
+    found = judge(CODE, make.evidence(np.zeros(50)))
+    assert (found.verdict, "exactly 0 at all 50 points" in found.message) == ("warn", True)
+    reward = make.series(np.linspace(0.0, 1.0, 50), role="train_reward")
+    assert judge(CODE, make.evidence(make.series(np.zeros(50)), reward)).verdict == "pass"
 
 
 def test_zeros_that_a_resume_wrote_over_pass(make, judge):

@@ -14,6 +14,7 @@ from tracker_health.evidence import Curve, Evidence, StepUnit, TensorState
 from tracker_health.facts import turns
 from tracker_health.facts.chance import UNTRAINED, came_back_to_its_start, chance_fallen_to, chance_of
 from tracker_health.facts.intent import is_fine_tuning, says_adapter
+from tracker_health.facts.resumes import resumes_of
 from tracker_health.facts.settings import ADAM, MOST_RATE_OF_SGD, SGD, Settings, UsualRate, usual_rate_of
 from tracker_health.facts.turns import Jump
 from tracker_health.report.result import ProbeResult, earliest_onset
@@ -169,7 +170,7 @@ class Facts:
         """From here on next to nothing trains; None for an optimizer of which that is not known. One that scales its
         steps by itself begins with 1.
         """
-        of_adam = self.limit("OPT012", "most_rate")
+        of_adam = self.limit("OPT016", "most_rate")
         if self.settings.optimizer_is_unsaid:
             return float(np.nextafter(max(of_adam, MOST_RATE_OF_SGD), np.inf))
         return {ADAM: of_adam, SGD: MOST_RATE_OF_SGD}.get(self.settings.optimizer)
@@ -216,14 +217,14 @@ class Facts:
     def rate_of_a_group_is_nothing(self) -> bool:
         """Whether the learning rate of one group is so low that no weight moves, and not 0."""
         rate, groups = self.settings.slowest_rate, max(len(self.settings.logged_rates), self.settings.groups)
-        return groups > 1 and rate is not None and 0.0 < rate < self.limit("LRS001", "least_rate")
+        return groups > 1 and rate is not None and 0.0 < rate < self.limit("LRS003", "least_rate")
 
     @cached_property
     def rate_vanished(self) -> bool:
         """Whether a logged learning rate, of one group at least, was next to nothing for most of the run, and had been
         higher.
         """
-        least = self.limit("LRS001", "least_rate")
+        least = self.limit("LRS003", "least_rate")
         rates = [one.values for one in self.settings.logged_rates]
         return any(float(np.median(values)) < least <= float(values.max()) for values in rates)
 
@@ -256,7 +257,7 @@ class Facts:
     def decay_is_beyond(self) -> bool:
         """Whether the weight decay is large, and takes more off the weights in each step than they can stand."""
         decay, share = self.settings.weight_decay, self.settings.decay_per_step
-        least, most = self.limit("OPT012", "least_decay"), self.limit("OPT012", "most_decay")
+        least, most = self.limit("OPT015", "least_decay"), self.limit("OPT015", "most_decay")
         return decay is not None and share is not None and decay >= least and share >= most
 
     @property
@@ -268,7 +269,7 @@ class Facts:
     @property
     def clip_is_tiny(self) -> bool:
         """Whether gradients are clipped to next to nothing."""
-        return self.settings.clip is not None and self.settings.clip <= self.limit("OPT012", "least_clip")
+        return self.settings.clip is not None and self.settings.clip <= self.limit("OPT014", "least_clip")
 
     @cached_property
     def gradient_used(self) -> float | None:
@@ -375,20 +376,12 @@ class Facts:
         return turns.fell_back(self.loss)
 
     @cached_property
-    def resumed(self) -> tuple[int, ...]:
-        """The steps after which the run went on from a checkpoint, by its console or as its counter went back."""
-        log = self.evidence.text_log
-        said = log.resumed if log is not None else ()
-        back = [series.clean().steps for series in self.evidence.series if series.went_back]
-        return tuple(sorted({*said, *(int(steps[0]) for steps in back if len(steps))}))
-
-    @cached_property
     def rose_at_a_resume(self) -> int | None:
         """The step at which a loss rose, where that is right behind a resume."""
-        rises = [self.onset(code) for code in ("LOS003", "LOS004", "LOS008")]
+        rises = [self.onset(code) for code in ("LOS003", "LOS004", "LOS008", "LOS017")]
         rises += [self.fell_back.step] if self.fell_back is not None else []
         steps = self.loss.series.steps if self.loss is not None else np.empty(0)
-        for resumed in self.resumed:
+        for resumed, _ in resumes_of(self.evidence):
             soon = steps[steps > resumed][:_BESIDE]
             last = int(soon[-1]) if len(soon) else resumed
             at = next((one for one in rises if one is not None and resumed <= one <= last), None)

@@ -70,7 +70,7 @@ def explained(cause: Cause, facts: Facts) -> tuple[str, ...]:
     return tuple(sorted(voting, key=lambda code: _when(code, facts)))
 
 
-_OF_SETTINGS = ("OPT012", "OPT011", "OPT010")
+_OF_SETTINGS = ("OPT010", "OPT011", "OPT013", "OPT014", "OPT015", "OPT016", "OPT017", "OPT018")
 _OF_ENDS = ("RUN003", "RUN004")
 
 

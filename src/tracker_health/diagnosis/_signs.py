@@ -178,6 +178,10 @@ FELL_BACK = _number(
     lambda facts: facts.fell_back is not None,
     lambda facts: None if facts.fell_back is None else facts.fell_back.step,
 )
+NOT_AS_SET = _finding("a setting is another one in the log than in the params", "OPT013")
+RATE_NOT_AS_SET = _finding("the learning rate is another one in the log than in the params", "OPT013", "rate")
+A_MULTIPLE = _finding("the training loss is a whole multiple of the validation loss", "GEN006")
+JUMPED_AT_A_RESUME = _finding("the loss is surely higher right after a resume", "LOS017")
 ROSE_AT_A_RESUME = _number(
     "the loss rose where the run was resumed",
     "resume",
@@ -353,7 +357,7 @@ def uses_little_of_the_gradient(facts: Facts) -> bool:
 def _logs_little(facts: Facts) -> bool:
     """Whether the logged norms are next to nothing and a clip is known, though the loss is not."""
     logged, loss = facts.gradient_logged, facts.loss
-    tiny = logged is not None and 0.0 < logged <= facts.limit("OPT012", "least_clip")
+    tiny = logged is not None and 0.0 < logged <= facts.limit("OPT014", "least_clip")
     known = tiny and loss is not None and loss.end.value > _TINY_GRADIENT and not facts.weights_are_tiny
     return known and facts.settings.clip is not None
 
@@ -388,6 +392,7 @@ def _some_unchanged(facts: Facts) -> bool:
     return share is not None and share < _WHOLE and not facts.rate_is_beyond and not facts.weights_are_tiny
 
 
+HEAD_NOT_SAVED = _finding("an adapter for classification was saved without a head", "WGT008")
 SOME_UNCHANGED = _finding("some tensors did not change between checkpoints", "WGT002", where=_some_unchanged)
 NONE_CHANGED = _finding(
     "no tensor changed between checkpoints", "WGT002", where=lambda facts: facts.unchanged_share == _WHOLE
@@ -469,7 +474,12 @@ LAYER_WITHOUT_GRADIENT = _finding("layers without gradients", "GAP006")
 
 # The schedule, the plan and the end
 
-SCHEDULE_OFF = _finding("the schedule of the learning rate does not fit the run", "LRS001")
+RATE_MOVES_NOTHING = _finding("a logged learning rate is so small that nothing moves", "LRS003")
+SCHEDULE_OFF = _number(
+    "the schedule of the learning rate does not fit the run",
+    "schedule",
+    lambda facts: facts.has("LRS001", "LRS004", "LRS005", "LRS006"),
+)
 PLAN_NOT_DONE = _finding(
     "the plan was not done, and the loss came down as far as it went",
     "RUN001",

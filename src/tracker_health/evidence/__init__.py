@@ -29,7 +29,7 @@ from tracker_health.evidence.parameters import (
     Place,
     Purpose,
 )
-from tracker_health.evidence.plan import PLAN_PARAMS, PLANNED_STEPS, plan_of, planned_steps
+from tracker_health.evidence.plan import PLAN_PARAMS, PLANNED_STEPS, plan_of, planned_epochs, planned_steps
 from tracker_health.evidence.progress import Progress, is_whole_multiple
 from tracker_health.evidence.run import (
     BEST_CHECKPOINT,
@@ -117,6 +117,7 @@ __all__ = [
     "is_whole_multiple",
     "label_of",
     "plan_of",
+    "planned_epochs",
     "planned_steps",
     "stood",
     "told_by_checkpoint",

@@ -22,7 +22,9 @@ _FORGETS = np.geomspace(1e-3, 0.5, 60)
 _LEVEL = 0.08  # spread of logarithms that is one level
 _LEARNT = 0.75
 _FIRST_PART, _SHORTEST = 0.25, 8  # of the points: where a top may lie that the rest comes down from
-_CLIMB = 1.5  # times the first values: what climbs further has exploded
+_CLIMB = 1.5  # times the first values: what climbs further and comes down at once has exploded
+_EXPLODED = 10.0  # times the first values: no task grows so far by itself
+_STILL_TO_FALL = 0.15  # of the way down from the top, at the middle of it: an explosion has less before it by then
 _CLEARLY_BELOW = 8.0  # standard deviations of the noise from point to point
 _REGAINED = 0.5  # of the climb
 _NEAR = 0.3  # of the first value: an end so near to it says that the run began there
@@ -101,7 +103,8 @@ def top_of(values: FloatArray) -> int:
     what comes before is to be judged.
 
     That is one value alone, so far below that the second is at the top already, unless the loss ends near it again: one
-    value is no level, but two that agree are. Or it is a climb by no more than half, of which as much was regained.
+    value is no level, but two that agree are. Or it is a climb of which half was regained, and which was no explosion:
+    it was by no more than half, or the way down took the whole of the run.
     """
     values, _ = in_range(values)
     early = values[: max(2, int(_FIRST_PART * len(values)))]
@@ -115,8 +118,11 @@ def top_of(values: FloatArray) -> int:
         alone = float(early[1:].min()) > first and (first <= 0.0 or abs(end - first) > _NEAR * first)
         return 1 if alone else 0
     begins, height = float(np.median(values[: min(3, top)])), float(values[top])
-    climbed = 0.0 < begins < height <= _CLIMB * begins and height - end >= _REGAINED * (height - begins)
-    return top if climbed and _falls(values[top + (len(values) - top) // 2 :]) else 0
+    later = values[top + (len(values) - top) // 2 :]
+    ahead = float(np.median(later[: max(1, len(later) // 4)])) - end
+    slowly = height <= _CLIMB * begins or ahead >= _STILL_TO_FALL * (height - end)
+    climbed = 0.0 < begins < height <= _EXPLODED * begins and height - end >= _REGAINED * (height - begins)
+    return top if climbed and slowly and _falls(later) else 0
 
 
 def _falls(values: FloatArray) -> bool:

@@ -277,8 +277,10 @@ class Curve:
         return _finest([self._next, self.first])
 
     @property
-    def settled(self) -> Estimate:
-        """The start, but of a curve that does not fall after its first point: one value alone is no level."""
+    def top(self) -> Estimate:
+        """What a descent is measured from: the start, but of a curve that does not fall after its first point. One
+        value alone is no level.
+        """
         return self._next if self.first_is_alone else self.start
 
     @cached_property
@@ -292,7 +294,9 @@ class Curve:
         level = self._next
         if self.block == 1 or self.series.role == _HELD_OUT or self.first.value <= level.value:
             return False
-        falls = self.trend_since(float(self.series.steps[0])) < _FALLS
+        falls = self.trend_since(float(self.series.steps[0])) < _FALLS or (level - self.between(0.5, 1.0)).surely_above(
+            0
+        )
         return not falls and abs(float(self.series.values[1]) - level.value) <= SURELY * self.first.error
 
     @cached_property
@@ -344,13 +348,13 @@ class Curve:
 
     @property
     def descent(self) -> Estimate:
-        """From the start to the best level."""
-        return self.start - self.best
+        """From the top to the best level."""
+        return self.top - self.best
 
     @property
     def kept(self) -> Estimate:
-        """From the start to the level of the second half: the descent where it was not lost again, and less biased."""
-        return self.start - self.between(0.5, 1.0)
+        """From the top to the level of the second half: the descent where it was not lost again, and less biased."""
+        return self.top - self.between(0.5, 1.0)
 
     @property
     def size(self) -> float:
@@ -453,6 +457,16 @@ class Curve:
     def fall_by_rate(self) -> Fall:
         """How it fell, by the sum of the learning rates, so that a schedule's end does not look like convergence."""
         return Fall.of(self, self.after)
+
+    @cached_property
+    def is_monotone(self) -> bool:
+        """Whether no point lies above the one before it, of which four have one chance in 24."""
+        return bool((np.diff(self.series.values) < 0.0).all())
+
+    @cached_property
+    def likely_falls(self) -> bool:
+        """Whether it likely fell: the second half lies likely below the start, and the points fall by their ranks."""
+        return self.kept.surely_above(0.0, LIKELY) and self.trend_since(float("-inf")) < _FALLS
 
     @cached_property
     def stood(self) -> int:

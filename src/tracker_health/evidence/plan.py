@@ -38,7 +38,14 @@ def planned_steps(params: Mapping[str, str]) -> float | None:
 
 
 def planned_epochs(params: Mapping[str, str]) -> float | None:
-    """How many epochs a run was meant to have, by its params."""
+    """How many epochs a run was meant to have, according to its params.
+
+    Args:
+        params: The run's params, by name.
+
+    Returns:
+        Epochs, or None where no param names them.
+    """
     return positive(params, _PLANNED_EPOCHS)
 
 

@@ -175,13 +175,23 @@ def _in_epochs(evidence: AsRead) -> Progress | None:
 
 
 def _epochs_counted(evidence: AsRead) -> float | None:
-    """Epochs done by the epoch series. One that counts whole epochs from 0 names the epoch it is in."""
+    """Epochs done by the epoch series. One that counts whole epochs names the epoch it is in: from 0, one that is not
+    counted yet. Of several rows to an epoch the last is done as far as it has rows. None where a lone epoch has
+    several: nothing shows then how many it is to have.
+    """
     series = evidence.find("epoch")
     if series is None or not len(series.finite()):
         return None
     values = series.finite().values
-    from_zero = values.min() == 0.0 and bool((values == np.floor(values)).all())
-    return float(values.max()) + from_zero
+    last = float(values.max())
+    if (values != np.floor(values)).any():
+        return last
+    epochs, rows = np.unique(values, return_counts=True)
+    if len(epochs) == 1 and rows[0] > 1:
+        return None
+    usual = float(np.median(rows[:-1])) if len(rows) > 1 else 1.0
+    share = 1.0 if rows[-1] + max(1.0, _ABOUT * usual) >= usual else float(rows[-1]) / usual
+    return last + float(values.min() == 0.0) - 1.0 + share
 
 
 def _epochs_saved(evidence: AsRead) -> float | None:

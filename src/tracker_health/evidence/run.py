@@ -40,7 +40,8 @@ class RunInfo:
 
     ``global_step`` and ``epoch`` are what a trainer state says was done; ``snapshot`` is true when that was written
     at a checkpoint in mid-training, so that it cannot tell where the run ended. ``printed_step``: how far a console
-    log counted, which may have counted batches. ``children``: how the runs below a run without metrics fared.
+    log counted, which may have counted batches; ``printed_epochs``: the epochs that it counts up to. ``children``: how
+    the runs below a run without metrics fared.
     """
 
     status: str = ""
@@ -55,6 +56,7 @@ class RunInfo:
     global_step: int | None = None
     epoch: float | None = None
     printed_step: int | None = None
+    printed_epochs: float | None = None
     snapshot: bool = False
     children: Children | None = None
     experiment: str = ""

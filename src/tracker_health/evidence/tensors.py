@@ -189,6 +189,8 @@ class Weights:
     holds the same, too; empty where a file beside them may hold another part of the model.
     ``idle_average``: the key of a moving average that is the same as in the first one and in the one before, though the
     model changed.
+    ``task`` and ``saved_beside``: of an adapter, the task that its configuration names, and the modules that are saved
+    with it whole.
     ``in_order``: the tensors stand in the order in which the model defines them, as a state dict that was saved whole
     has them; files of safetensors are sorted otherwise.
     """
@@ -201,6 +203,8 @@ class Weights:
     first: str = ""
     same_as_first: bool = False
     idle_average: str = ""
+    task: str = ""
+    saved_beside: tuple[str, ...] = ()
 
     @property
     def is_adapter(self) -> bool:

@@ -133,7 +133,7 @@ def chance_of_level(evidence: Evidence) -> Chance | None:
         return None
     chance = Chance(max(2, min(round(exp(level)), MOST_SEEN)), told=False)
     near = min(_NEAR * chance.loss, _COINCIDENCE * chance.next)
-    began = chance.loss - near <= curve.settled.value <= (1.0 + _BEGAN) * chance.loss
+    began = chance.loss - near <= curve.top.value <= (1.0 + _BEGAN) * chance.loss
     elsewhere = held_out is not None and held_out.end.surely_below(chance.loss - near)
     return chance if began and chance.holds(curve, near, near) and not elsewhere else None
 

@@ -121,10 +121,10 @@ def behind(evidence: Evidence, own: int, reached: float) -> bool:
         return False
     loss = evidence.find("train_loss")
     logged = loss is not None and len(loss) > 2 * own
-    return logged or _counts_updates(evidence, state)
+    return logged or counts_updates(evidence, state)
 
 
-def _counts_updates(evidence: Evidence, state: OptimizerState) -> bool:
+def counts_updates(evidence: Evidence, state: OptimizerState) -> bool:
     """Whether the run's step is one of trainers that count updates: Hugging Face's, Lightning's of one optimizer."""
     alone = len({one.optimizer for one in state.tensors}) == 1
     return evidence.info.global_step is not None or (alone and _OF_LIGHTNING in state.extras)

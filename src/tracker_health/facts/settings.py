@@ -75,7 +75,7 @@ _FINE_TUNING = UsualRate(1e-7, 1e-6, 1e-4, 1e-3)
 _POLICY = UsualRate(1e-8, 1e-7, 1e-4, 1e-3)  # 1e-6 of language models, 3e-4 of control
 
 MOST_RATE_OF_SGD = 1.0
-"""From here on next to nothing trains with SGD; OPT012 declares that of Adam."""
+"""From here on next to nothing trains with SGD; OPT016 declares that of Adam."""
 
 
 def usual_rate_of(optimizer: str, *, fine_tunes: bool = False, is_policy: bool = False) -> UsualRate:

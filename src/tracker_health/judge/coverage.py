@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tracker_health.evidence import LIKELY, SURELY, Curve, Evidence, Part
+import numpy as np
+
+from tracker_health.evidence import Evidence, Part
+from tracker_health.facts.learnt import is_drawn, learnt_by
 from tracker_health.facts.steps import is_smoke_test
 from tracker_health.report.result import Judged, ProbeResult, SkippedProbe
 from tracker_health.rules.probe import Probe
@@ -13,7 +16,8 @@ from tracker_health.text import count, printable
 from tracker_health.words.verdict import Verdict
 
 _REASON_CHARACTERS = 300
-_LARGE = 0.3  # of the start: a descent that noise must not hide
+_NOTED = frozenset(("kept", "state_begins"))  # measures of a rule that passed for a reason that a reader should know
+_DRAWN = "single values of the loss scatter by as much as all of it, as where timesteps are drawn"
 
 MAIN_SIGNALS = frozenset(("train_loss", "val_loss", "train_reward", "val_reward"))
 """The roles that a pass rests on, where any of them is there."""
@@ -53,7 +57,7 @@ def _judged(part: str, roles: frozenset[str], evidence: Evidence, outcomes: Sequ
     there = {role for role in roles if evidence.amount(role)}
     asked = [one for one in outcomes if one.result is not None and one.required & there]
     vouching = [one for one in asked if one.probe.vouches] if there & MAIN_SIGNALS else []
-    if any(_counts(one, evidence) for one in vouching or asked) or any(map(_found, asked)):
+    if any(isinstance(one.result, ProbeResult) for one in vouching or asked) or any(map(_found, asked)):
         return Judged(part=part, state="judged")
     asked = vouching or asked
     if there:
@@ -65,10 +69,6 @@ def _judged(part: str, roles: frozenset[str], evidence: Evidence, outcomes: Sequ
             return Judged(part=part, state="not usable", why=_shown(f"{problem.source}: {problem.message}"))
     missing = next((evidence.missing[role] for role in sorted(roles) if role in evidence.missing), "")
     return Judged(part=part, state="not usable" if missing else "not there", why=_shown(missing))
-
-
-def _counts(outcome: RuleOutcome, evidence: Evidence) -> bool:
-    return isinstance(outcome.result, ProbeResult) and not _is_hidden(outcome.result, evidence)
 
 
 def _found(outcome: RuleOutcome) -> bool:
@@ -91,45 +91,24 @@ def why_unjudged(evidence: Evidence, outcomes: Sequence[RuleOutcome]) -> str | N
     there = {role for role in MAIN_SIGNALS if evidence.amount(role)}
     if there:
         vouching = [one for one in vouching if one.required & there] or vouching
-    results = [one.result for one in vouching if isinstance(one.result, ProbeResult)]
-    if any(not _is_hidden(one, evidence) for one in results):
+    if any(isinstance(one.result, ProbeResult) for one in vouching) or _learnt_without_it(evidence):
         return None
-    if results:
-        return f"{results[0].message}: log more often, or means of several batches"
     skipped = [one.result.reason for one in vouching if isinstance(one.result, SkippedProbe)]
     return skipped[0] if skipped else "no rule that could show it is among those that vote"
 
 
-def _is_hidden(result: ProbeResult, evidence: Evidence) -> bool:
-    """Whether a rule passed since it could not tell, and noise would hide even a large descent in every loss."""
-    if result.verdict is not Verdict.PASS or result.confidence != "low":
-        return False
-    curves = [curve for role in ("train_loss", "val_loss") if (curve := evidence.curve(role)) is not None]
-    return bool(curves) and all(map(_hides_a_large_descent, curves))
-
-
-def _hides_a_large_descent(curve: Curve) -> bool:
-    if curve.descent.surely_above(0.0) or curve.kept.surely_above(0.0, LIKELY) or curve.trend < -SURELY:
-        return False
-    size = max(abs(curve.start.value), abs(curve.best.value))
-    return SURELY * curve.descent.error >= _LARGE * size and not _is_drawn(curve)
-
-
-def _is_drawn(curve: Curve) -> bool:
-    """Whether single points scatter by as much as the whole loss: how hard each step is was drawn, as a diffusion
-    model's timesteps are, and such a loss shows no trend in healthy runs either.
-    """
-    return curve.noise >= max(abs(curve.start.value), abs(curve.best.value))
+def _learnt_without_it(evidence: Evidence) -> str:
+    """What a run passes by whose main signal no rule can judge; empty where there is nothing of the kind."""
+    with np.errstate(all="ignore"):
+        return learnt_by(evidence) or (_DRAWN if is_drawn(evidence) else "")
 
 
 def notes_on(evidence: Evidence, outcomes: Sequence[RuleOutcome]) -> Iterator[str]:
     """What a reader of a pass should know of it."""
     for one in outcomes:
-        if isinstance(one.result, ProbeResult) and one.votes and "kept" in one.result.measured:
+        if isinstance(one.result, ProbeResult) and one.votes and not _NOTED.isdisjoint(one.result.measured):
             yield f"{one.result.code}: {one.result.message}"
-    curve = evidence.curve("train_loss")
-    if curve is not None and _is_drawn(curve) and not curve.descent.surely_above(0.0):
-        yield (
-            "single values of the loss scatter by as much as all of it, as where timesteps are drawn: whether it came "
-            "down is hidden by that"
-        )
+    vouching = [one.result for one in outcomes if one.votes and one.probe.vouches]
+    learnt = _learnt_without_it(evidence)
+    if learnt and not any(isinstance(one, ProbeResult) for one in vouching):
+        yield "; ".join([learnt, *(one.reason for one in vouching if isinstance(one, SkippedProbe))][:2])

@@ -73,7 +73,7 @@ LIVE_RULES: Mapping[str, tuple[When, ...]] = {
     # the loss went up and stayed there
     "LOS004": (*_EARLY_FAILED, *_LATE),
     # by a third of the plan: nothing was learnt, or the loss goes up and down, or its size does not fit the accuracy
-    "LOS005": _LATE, "LOS006": _LATE, "LOS008": _LATE, "LOS012": _LATE, "GEN003": _LATE,
+    "LOS005": _LATE, "LOS006": _LATE, "LOS008": _LATE, "LOS012": _LATE, "GEN003": _LATE, "GEN007": _LATE,
     # above the band of healthy runs; a baseline that is not frozen has no vote
     "CMP001": _EARLY,
 }  # fmt: skip

@@ -15,7 +15,11 @@ from tracker_health.errors import ReadError
 from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS, param_text, parse_json
 from tracker_health.readers.files.regular_file import read_regular
 
-SETTINGS_FILE = re.compile(r"(config|args|params|hparams|training_args|train_args|train_config)\.(json|ya?ml)")
+SETTINGS_FILE = re.compile(
+    r"(config|args|params|hparams|training_args|train_args|train_config)\.(json|ya?ml)|(ds|deepspeed)(_\w{1,40})?\.json"
+)
+_OF_DEEPSPEED = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})
+_DEEPSPEED_BLOCKS = ("optimizer", "scheduler")
 _TRAINING = re.compile(r"train(er|ing)?(_args|_config)?|hparams|hyper_?param(eter)?s|args|params|optim(ization)?")
 _OF_A_MODEL = frozenset({"architectures", "model_type", "transformers_version", "_class_name"})
 _MOST_BYTES_OF_JSON, _MOST_BYTES_OF_YAML = 2**20, 2**16  # whose reader is slow
@@ -35,6 +39,8 @@ def read_run_settings(path: Path) -> dict[str, str]:
     document = _parsed(read_regular(path, most), is_json=is_json)
     if not isinstance(document, dict) or not _OF_A_MODEL.isdisjoint(document):
         return {}
+    if path.name.startswith(("ds", "deepspeed")):
+        return dict(_of_deepspeed(document)) if not _OF_DEEPSPEED.isdisjoint(document) else {}
     told: dict[str, set[str]] = {}
     for key, block in document.items():
         if isinstance(block, dict) and isinstance(key, str) and _TRAINING.fullmatch(key.lower()):
@@ -43,6 +49,18 @@ def read_run_settings(path: Path) -> dict[str, str]:
     agreed = {name: next(iter(values)) for name, values in told.items() if len(values) == 1}
     settings = {**agreed, **dict(_plain(document))}
     return dict(list(settings.items())[:_MOST_PARAMS])
+
+
+def _of_deepspeed(document: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+    """What a DeepSpeed configuration sets of the optimizer and its schedule, by names of its own: where the trainer has
+    a value too, both are known.
+    """
+    for block in _DEEPSPEED_BLOCKS:
+        inside = document.get(block)
+        params = inside.get("params") if isinstance(inside, dict) else None
+        for name, text in _plain(params) if isinstance(params, dict) else ():
+            if text != "auto":
+                yield f"deepspeed.{block}.{name}", text
 
 
 def _parsed(content: bytes, *, is_json: bool) -> Any:

@@ -37,7 +37,10 @@ _MOST_SERIES = 60
 _MOST_ERRORS = 50
 _MOST_STEPS = 20
 _SHOWS_LEARNING = ("LOS005", "RWD002", "GEN003")  # the rules that say how far a run learnt, the first that judged
-_SETTING_CODES = frozenset(("OPT010", "OPT011", "OPT012", "LRS001"))
+_SETTING_CODES = frozenset({
+    "OPT010", "OPT011", "OPT013", "OPT014", "OPT015", "OPT016", "OPT017", "OPT018",
+    "LRS001", "LRS003", "LRS004", "LRS005", "LRS006",
+})  # fmt: skip
 _PLACES = {
     "LOS": "loss", "los": "loss", "GEN": "validation", "RWD": "rewards", "GRD": "gradients", "gra": "gradients",
     "OPT": "optimizer state", "WGT": "weights", "wei": "weights", "GAP": "layers", "LRS": "learning rate",
@@ -252,7 +255,7 @@ def _setting_bar(report: Report, evidence: Evidence, own: Sequence[ProbeResult])
     usual, limit = None, None
     if action.setting == "learning_rate":
         usual = usual_rates(evidence, report)
-        limits = [one.thresholds.get("most_rate") for one in own if one.code == "OPT012"]
+        limits = [one.thresholds.get("most_rate") for one in own if one.code == "OPT016"]
         limit = next((float(one) for one in limits if isinstance(one, (int, float))), None)
         limit = limit if limit is not None and limit < action.old else None
     if usual is None and isinstance(action.new, (int, float)):

@@ -267,8 +267,14 @@ def example_lines(explanation: Explanation) -> list[str]:
     if example is None:
         return []
     series = [f"{role}: {' '.join(number(value) for value in values)}" for role, values in example.series.items()]
-    return [*series, *(f"param {name}: {value}" for name, value in example.params.items()),
-            f"{example.verdict}: {example.why}"]  # fmt: skip
+    gives = ", ".join(f"{name} {number(value)}" for name, value in example.gives.items())
+    return [
+        *series,
+        *(f"param {name}: {value}" for name, value in example.params.items()),
+        *(f"{name}: {value}" for name, value in example.parts.items()),
+        *([f"gives: {gives}"] if gives else []),
+        f"{example.verdict}: {example.why}",
+    ]
 
 
 def _emphasised(why: str) -> str:

@@ -31,7 +31,8 @@ EXAMPLE = "Worked example"
 
 _OPTIONAL = (CASES, EXAMPLE)
 _BEFORE_CASES = "How it decides"
-_PARAM = "param "
+_PARAM, _GIVES = "param ", "gives"
+_PARTS = frozenset(("optimizer", "group", "schedule", "weights", "before", "task", "gap", "resumed", "ended"))
 _CASE = re.compile(r"([a-z][a-z0-9]*(?:-[a-z0-9]+)*): (\S.*)")
 
 WITHOUT: ContextVar[frozenset[str]] = ContextVar("special cases that are switched off", default=frozenset())
@@ -196,10 +197,18 @@ def thresholds_of(probe: type[Probe]) -> Mapping[str, tuple[type, Threshold]]:
 
 @dataclass(frozen=True)
 class WorkedExample:
-    """A small history to redo by hand: the values of each role, the run's params, the verdict, and the sum in words."""
+    """A small run to redo by hand: the values of each role, the run's params, the verdict, and the sum in words.
+
+    ``parts``: what else the run left, each line by what comes before its colon: ``optimizer NAME``, ``group NAME`` (the
+    optimizer's settings of the parameters whose names begin so), ``schedule`` (a saved scheduler), ``weights NAME``,
+    ``before NAME`` (weights of the checkpoint before), ``task`` (of an adapter), ``gap KIND/NAME`` (statistics of a
+    tensor), ``resumed`` (steps), ``ended``. ``gives``: measures of the finding, with the numbers that come out.
+    """
 
     series: Mapping[str, tuple[float, ...]]
     params: Mapping[str, str]
+    parts: Mapping[str, str]
+    gives: Mapping[str, float]
     verdict: str
     why: str
 
@@ -248,25 +257,29 @@ def explanation_of(probe: type[Probe]) -> Explanation:
 
 def _example_in(text: str, where: str) -> WorkedExample:
     """The worked example in the section's text: a line ``role: values`` for each series (``role name: values`` where
-    the name counts), ``param NAME: value`` for each param, then ``verdict: why``.
+    the name counts), ``param NAME: value`` for each param, a line for each other part, ``gives: measure number, ...``,
+    and last ``verdict: why``.
 
     Raises:
         ValueError: it is not written so.
     """
     entries = [line.partition(": ") for line in re.sub(r"\n[ \t]+", " ", text).splitlines()]
-    *series, (verdict, _, why) = entries
+    *lines, (verdict, _, why) = entries
+    parts = {key: value for key, _, value in lines if key.partition(" ")[0] in _PARTS}
+    params = {key.removeprefix(_PARAM): value for key, _, value in lines if key.startswith(_PARAM)}
+    said = next((value for key, _, value in lines if key == _GIVES), "")
     try:
+        gives = {name: float(value) for name, value in (one.split() for one in said.split(", ") if one)}
         values = {
-            role: tuple(float(one) for one in numbers.split())
-            for role, _, numbers in series
-            if not role.startswith(_PARAM)
+            key: tuple(float(one) for one in numbers.split())
+            for key, _, numbers in lines
+            if key not in parts and key != _GIVES and not key.startswith(_PARAM)
         }
     except ValueError as error:
         raise ValueError(f'{where}: under "{EXAMPLE}" stands no number: {error}') from error
-    if not values or verdict not in ("pass", "warn", "fail") or not why.endswith("."):
+    if not (values or parts) or verdict not in ("pass", "warn", "fail") or not why.endswith("."):
         raise ValueError(f'{where}: "{EXAMPLE}" is not "role: values", and at last "pass, warn or fail: why."')
-    params = {role.removeprefix(_PARAM): value for role, _, value in series if role.startswith(_PARAM)}
-    return WorkedExample(values, params, verdict, why)
+    return WorkedExample(values, params, parts, gives, verdict, why)
 
 
 def special_cases_of(probe: type[Probe]) -> Mapping[str, str]:

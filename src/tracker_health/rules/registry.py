@@ -17,6 +17,7 @@ from tracker_health.rules import (
     optimizer,
     reinforcement,
     run,
+    schedules,
     system,
     validation,
     weights,
@@ -24,13 +25,14 @@ from tracker_health.rules import (
 from tracker_health.rules.plugins import Plugins, load_plugins
 from tracker_health.rules.probe import Probe
 
-RULES_VERSION = 13
+RULES_VERSION = 14
 """Raised whenever a rule may judge the same evidence differently. Annotated runs that go on are then judged again;
 those that have ended keep the verdict of the version that judged them, until ``--rejudge`` asks for another.
 """
 
 WINGS: tuple[ModuleType, ...] = (
     curves,
+    schedules,
     validation,
     reinforcement,
     gradients,

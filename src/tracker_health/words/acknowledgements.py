@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from tracker_health.text import printable
 from tracker_health.words.causes import is_same_cause
-from tracker_health.words.retired import retired_rule
+from tracker_health.words.retired import parts_of, retired_rule
 from tracker_health.words.verdict import Verdict
 
 SCHEMA = "tracker-health/ack/1"
@@ -220,7 +220,7 @@ def open_codes(codes: Iterable[str], counting: Iterable[Acknowledgement]) -> tup
     for one in counting:
         for code in one.codes:
             retired = retired_rule(code)
-            answered |= {code, *(retired.replaced_by if retired is not None else ())}
+            answered |= {code, *parts_of(code), *(retired.replaced_by if retired is not None else ())}
     return tuple(code for code in codes if code not in answered)
 
 

@@ -3,6 +3,9 @@
 ``select`` and ``votes`` mean the rules that replaced a retired one. ``ignore``, ``measure_only`` and thresholds of a
 retired rule do nothing: the rule that took it over judges more than it did, and would be lost without being named.
 A retired rule that nothing replaced selects nothing. Codes and names are never used again.
+
+A rule that was split is another matter: its parts judge what it did, and nothing else. Whatever names the old rule
+means its parts as well (``PARTS_OF``): lists, answers to verdicts, and thresholds, which have moved.
 """
 
 from __future__ import annotations
@@ -97,7 +100,53 @@ RETIRED: tuple[Retired, ...] = (
         since="0.1.1",
         why="what slows a step is mostly another program on the machine, and says nothing of the training",
     ),
+    Retired(
+        code="OPT012",
+        name="settings-out-of-range",
+        since="0.1.1",
+        replaced_by=("OPT014", "OPT015", "OPT016", "OPT017", "OPT018"),
+        why="it was five rules in one, which nobody could switch off by themselves",
+    ),
 )
+
+PARTS_OF: Mapping[str, tuple[str, ...]] = {
+    "OPT012": ("OPT014", "OPT015", "OPT016", "OPT017", "OPT018"),
+    "LRS001": ("LRS003", "LRS004", "LRS005", "LRS006"),
+    "GEN003": ("GEN007",),
+    "OPT003": ("OPT019",),
+}
+"""What a rule judged that others judge today, by its code. It may be there itself, and judge the rest."""
+
+_NAME_OF = {
+    "settings-out-of-range": "OPT012",
+    "schedule": "LRS001",
+    "accuracy-at-chance": "GEN003",
+    "no-gradient": "OPT003",
+}
+
+MOVED: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = {
+    ("settings-out-of-range", "least_clip"): (("clip-too-tight", "least_clip"),),
+    ("settings-out-of-range", "most_rate"): (("rate-too-large", "most_rate"),),
+    ("settings-out-of-range", "most_dropout"): (("dropout-too-high", "most_dropout"),),
+    ("settings-out-of-range", "least_way"): (("way-too-short", "least_way"),),
+    ("settings-out-of-range", "least_descent"): (("way-too-short", "least_descent"),),
+    ("settings-out-of-range", "min_steps"): (("way-too-short", "min_steps"),),
+    ("settings-out-of-range", "most_decay"): (("decay-too-strong", "most_decay"),),
+    ("settings-out-of-range", "least_decay"): (("decay-too-strong", "least_decay"),),
+    ("settings-out-of-range", "healthy_descent"): tuple(
+        (rule, "healthy_descent") for rule in ("decay-too-strong", "rate-too-large", "dropout-too-high")
+    ),
+    ("schedule", "least_rate"): (("rate-too-small", "least_rate"),),
+    ("schedule", "groups_apart"): (("groups-apart", "groups_apart"),),
+    ("schedule", "most_waves"): (("schedule-length", "most_waves"),),
+    ("schedule", "least_stepped"): (("schedule-length", "least_stepped"),),
+    ("accuracy-at-chance", "constant_above"): (("score-stands-still", "constant_above"),),
+    ("accuracy-at-chance", "constant_below"): (("score-stands-still", "constant_below"),),
+    ("accuracy-at-chance", "still"): (("score-stands-still", "still"),),
+    ("accuracy-at-chance", "min_still"): (("score-stands-still", "min_still"),),
+    ("no-gradient", "still_coming"): (("gradient-stopped", "still_coming"),),
+}
+"""The thresholds of rules that were split: where each is today."""
 
 _FEW = "few points make large errors, which counts for more than their number"
 _CLAUSE = "the case that it was for is gone"
@@ -149,6 +198,11 @@ def retired_rule(word: str) -> Retired | None:
     return next((one for one in RETIRED if word in (one.code, one.name)), None)
 
 
+def parts_of(word: str) -> frozenset[str]:
+    """The codes of the rules that judge a part of what this one did, by its code or name; empty for most."""
+    return frozenset(PARTS_OF.get(_NAME_OF.get(word, word), ()))
+
+
 def retired_words() -> frozenset[str]:
     """The codes and names of all retired rules."""
     return frozenset(word for one in RETIRED for word in (one.code, one.name))
@@ -156,6 +210,10 @@ def retired_words() -> frozenset[str]:
 
 def retired_threshold(rule: str, threshold: str) -> Retired | RetiredThreshold | None:
     """What is known of a retired threshold: that its whole rule was retired, or it alone."""
+    moved = MOVED.get((rule, threshold))
+    if moved and retired_rule(rule) is None:
+        part, name = moved[0]
+        return RetiredThreshold(rule=rule, threshold=threshold, replaced_by=name, why=f"the rule {part} has it")
     alone = (one for one in RETIRED_THRESHOLDS if (one.rule, one.threshold) == (rule, threshold))
     return retired_rule(rule) or next(alone, None)
 
@@ -165,6 +223,7 @@ def living_rules(key: str, words: Iterable[str]) -> frozenset[str]:
     living: set[str] = set()
     for word in words:
         rule = retired_rule(word)
+        living |= parts_of(word)
         if rule is None:
             living.add(word)
         elif key in _MEANS_SUCCESSORS:
@@ -175,12 +234,17 @@ def living_rules(key: str, words: Iterable[str]) -> frozenset[str]:
 
 def living_thresholds(thresholds: Mapping[str, Mapping[str, float | int]]) -> dict[str, dict[str, float | int]]:
     """The thresholds, by rule name, that are still there."""
-    living = {
-        rule: {name: value for name, value in values.items() if retired_threshold(rule, name) is None}
-        for rule, values in thresholds.items()
-        if retired_rule(rule) is None
-    }
-    return {rule: values for rule, values in living.items() if values or not thresholds[rule]}
+    living: dict[str, dict[str, float | int]] = {}
+    for rule, values in thresholds.items():
+        kept = {name: value for name, value in values.items() if retired_threshold(rule, name) is None}
+        if retired_rule(rule) is None and (kept or not values):
+            living[rule] = {**living.get(rule, {}), **kept}
+        for name, value in values.items():
+            for part, threshold in MOVED.get((rule, name), ()):
+                # What is set of the part itself counts.
+                if threshold not in thresholds.get(part, {}):
+                    living.setdefault(part, {})[threshold] = value
+    return living
 
 
 def living_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,6 +254,8 @@ def living_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
         section, _, rest = key.partition(".")
         rule, _, threshold = rest.partition(".")
         if section == "probes" and retired_threshold(rule, threshold) is not None:
+            moved = (f"probes.{part}.{name}" for part, name in MOVED.get((rule, threshold), ()))
+            living.update({at: value for at in moved if at not in changes})
             continue
         living[key] = living_rules(key, value) if key in RULE_LISTS and value is not None else value
     return living
@@ -200,7 +266,9 @@ def remarks(key: str, value: Any) -> list[str]:
     section, _, rest = key.partition(".")
     if section == "probes":
         rule, _, threshold = rest.partition(".")
-        found = retired_threshold(rule, threshold)
+        found, moved = retired_threshold(rule, threshold), MOVED.get((rule, threshold), ())
+        if moved:
+            return [f"{key} has moved: it is taken as {' and '.join(f'probes.{part}.{name}' for part, name in moved)}"]
         return [] if found is None else [f"{key} does nothing: {found.fate}"]
     if key not in RULE_LISTS or value is None:
         return []
@@ -210,7 +278,7 @@ def remarks(key: str, value: Any) -> list[str]:
 
 def _effect(key: str, rule: Retired) -> str:
     successors = _joined(rule.replaced_by)
-    if key in _MEANS_SUCCESSORS:
+    if key in _MEANS_SUCCESSORS or rule.code in PARTS_OF:
         return f"taken as {successors}" if successors else "it selects nothing"
     return f"naming it does nothing; name {successors} if you mean that" if successors else "naming it does nothing"
 

@@ -33,7 +33,7 @@ ALL_LABELS_IGNORED = Cause(
     about="""No label counts: all of them are masked.
     The loss leaves out labels of -100. Where a chat template or a response marker does not match the text, or prompts
     fill the whole length, that is all of them: the loss is exactly 0 (or NaN, as a mean over nothing).""",
-    explains=codes("GRD003 OPT003 LOS001 LOS002 LOS005 GEN003 GAP006 WGT002 OPT004 LOS013"),
+    explains=codes("GRD003 OPT003 OPT019 LOS001 LOS002 LOS005 LOS018 GEN003 GEN007 GAP006 WGT002 OPT004 LOS013"),
     requires=(signs.LOSS_ZERO,),
     speaks=(signs.GRADIENT_ZERO_BESIDE_THE_LOSS, signs.NAN_IN_EVALUATION, signs.ZERO_LOSS_WITHOUT_GRADIENT),
     judged={
@@ -67,7 +67,7 @@ LABELS_DO_NOT_MATCH = Cause(
     about="""Inputs and labels do not belong together.
     Labels of other samples, or inputs that say nothing about them: the model learns no more than how frequent each
     answer is, or memorises what does not carry over to other samples.""",
-    explains=codes("LOS005 LOS006 LOS008 GEN001 GEN002 GEN003 GEN004 OPT003 WGT003 OPT010"),
+    explains=codes("LOS005 LOS018 LOS006 LOS008 GEN001 GEN002 GEN003 GEN007 GEN004 OPT003 OPT019 WGT003 OPT010"),
     requires=(
         signs.INPUTS_ZERO,
         signs.NOT_LEARNT_THOUGH_IT_COULD,
@@ -96,7 +96,7 @@ DATA_NOT_SHUFFLED = Cause(
     about="""The samples come sorted, by label say, in every epoch.
     The model follows what it saw last, so the loss goes through one slow pattern in every epoch, and jumps where the
     label changes.""",
-    explains=codes("LOS010 LOS004 LOS005 LOS006 LOS007 LOS008 GEN001 GEN003 GEN004"),
+    explains=codes("LOS010 LOS004 LOS005 LOS018 LOS006 LOS007 LOS008 GEN001 GEN003 GEN007 GEN004"),
     requires=(signs.SAWTOOTH,),
     do=Action(text="shuffle the training data in every epoch", setting="shuffle", old="False", new="True"),
     test="print the labels of the first batches of two epochs",
@@ -108,7 +108,7 @@ SAME_BATCH_REPEATED = Cause(
     title="every step sees the same batch",
     about="""Every step sees the same batch.
     The loss then has none of the noise that batches make, and falls to nothing while other samples get worse.""",
-    explains=codes("LOS013 GEN001 GEN002 GEN003 GEN004 OPT005"),
+    explains=codes("LOS013 GEN001 GEN002 GEN003 GEN007 GEN004 OPT005"),
     requires=(signs.NO_NOISE,),
     speaks=(signs.GRADIENTS_AGREE,),
     do="print the samples of two batches in a row; look for next(iter(loader)) inside the loop",
@@ -122,7 +122,7 @@ INPUTS_NOT_SCALED = Cause(
     about="""The inputs were never brought to a usual scale.
     Features in units of their own, pixels from 0 to 255: the first outputs are hundreds of times too large, the loss
     begins far above guessing, and one learning rate does not suit all features.""",
-    explains=codes("OPT009 LOS009 LOS003 LOS006 LOS008 GEN003 WGT004 OPT004 GRD002"),
+    explains=codes("OPT009 LOS009 LOS003 LOS006 LOS008 GEN003 GEN007 WGT004 OPT004 GRD002"),
     requires=(signs.INPUTS_LARGE, signs.INPUTS_HUGE),
     speaks=(signs.BEGAN_HIGH, signs.BEGAN_VERY_HIGH, signs.WEIGHTS_GREW, signs.STEP_LARGE),
     says=lambda facts: f"the inputs are not scaled{numbers_of(facts, 'OPT009', 'LOS009')}",
@@ -194,7 +194,7 @@ EVALUATION_STUCK = Cause(
     about="""The evaluation does not look at the model that is trained, or not at its answers.
     It gives one number while training goes on, or no number at all: a copy or an average that is not updated, labels
     that are all masked, half precision in the evaluation alone.""",
-    explains=codes("GEN005 LOS001 GEN003 GEN002"),
+    explains=codes("GEN005 LOS001 GEN003 GEN007 GEN002"),
     requires=(signs.ONE_NUMBER_WHILE_IT_MOVES, signs.NAN_IN_EVALUATION),
     speaks=(signs.NONE_CHANGED, signs.SCALE_FELL, signs.RATE_BEYOND),
     never=(signs.NONE_CHANGED, signs.RATE_ZERO, signs.SCALE_FELL),

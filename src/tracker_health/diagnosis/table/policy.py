@@ -33,7 +33,9 @@ REWARD_WITHOUT_SIGNAL = Cause(
     about="""Rewards do not distinguish good answers from bad ones.
     All samples of a group get the same reward, so every advantage is 0, and nothing is learnt: the reward is one number
     whatever is said, too coarse or out of reach, or all samples are alike.""",
-    explains=codes("RWD001 RWD002 RWD003 GRD003 OPT003 LOS005 GAP006 WGT002 LRS001"),
+    explains=codes(
+        "RWD001 RWD002 RWD003 GRD003 OPT003 OPT019 LOS005 LOS018 GAP006 WGT002 LRS001 LRS003 LRS004 LRS005 LRS006"
+    ),
     defines=(signs.REWARD_STANDS,),
     requires=(signs.NO_SPREAD, signs.GRADIENT_ZERO_WITH_REWARDS),
     speaks=(signs.REWARD_LOST, signs.TEMPERATURE_LOW),
@@ -60,7 +62,7 @@ LENGTH_LIMIT_TOO_SHORT = Cause(
     about="""Answers are cut off before they are complete.
     The limit of their length leaves no room for an answer that earns its reward. All get little and alike, however good
     they began.""",
-    explains=codes("RWD001 RWD002 RWD003 RWD007 GRD003 OPT003"),
+    explains=codes("RWD001 RWD002 RWD003 RWD007 GRD003 OPT003 OPT019"),
     requires=(signs.ALL_CUT, signs.ANSWERS_CUT),
     speaks=(signs.NO_SPREAD, signs.REWARD_LOST),
     judged={signs.NO_SPREAD: 1.0, signs.REWARD_LOST: 1.0},
@@ -191,7 +193,7 @@ PREFERENCES_WITHOUT_EFFECT = Cause(
     about="""What is preferred does not reach the loss.
     Beta is 0, the reference is the model itself, or chosen and rejected answers are the same: the margin is one number,
     and the loss of a pair stays at that of a coin.""",
-    explains=codes("RWD009 GRD003 LOS005 LOS006 GEN005 OPT003 LOS007"),
+    explains=codes("RWD009 GRD003 LOS005 LOS018 LOS006 GEN005 OPT003 OPT019 LOS007"),
     defines=(signs.BETA_ZERO, signs.ANSWERS_ALIKE),
     requires=(signs.MARGIN_STANDS,),
     speaks=(signs.GRADIENT_ZERO,),

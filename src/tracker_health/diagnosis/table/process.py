@@ -223,7 +223,7 @@ STOPPED_TOO_EARLY = Cause(
     title="the run ended before the model was trained",
     about="""The run ended before it was trained.
     It was stopped before its plan was done, or the plan itself is a handful of steps.""",
-    explains=codes("OPT001 RUN001 LOS007 LOS012 LOS005 LOS006 GEN003 OPT004"),
+    explains=codes("OPT001 RUN001 LOS007 LOS012 LOS005 LOS018 LOS006 GEN003 GEN007 OPT004"),
     defines=(signs.PLAN_NOT_DONE,),
     requires=(signs.FEW_STEPS, signs.ENDED_WHILE_FALLING),
     speaks=(signs.SCHEDULE_OFF, signs.SCALE_FELL, signs.RATE_TINY, signs.EPSILON_RULES),
@@ -235,15 +235,24 @@ STOPPED_TOO_EARLY = Cause(
 
 # What was saved, and what came back of it
 
+
+def _save_all_of_it(facts: Facts) -> Action:
+    if facts.has("WGT008"):
+        head = "name the head in modules_to_save of the adapter's configuration, and train again"
+        return Action(text=head, setting="modules_to_save")
+    gathered = "under ZeRO-3: stage3_gather_16bit_weights_on_model_save"
+    return Action(text=f"save again with the parameters gathered first ({gathered})")
+
+
 CHECKPOINT_INCOMPLETE = Cause(
     name="checkpoint-incomplete",
     title="the checkpoint does not hold what was trained",
     about="""The checkpoint does not hold what was trained.
     A file of weights without tensors, or without those that were trained: as where shards are gathered on another
-    process than the one that saves.""",
-    explains=codes("WGT007"),
-    defines=(signs.ADAPTER_HOLLOW,),
-    do="save again with the parameters gathered first (under ZeRO-3: stage3_gather_16bit_weights_on_model_save)",
+    process than the one that saves. Also an adapter for classification whose head was not saved with it.""",
+    explains=codes("WGT007 WGT008"),
+    defines=(signs.ADAPTER_HOLLOW, signs.HEAD_NOT_SAVED),
+    do=_save_all_of_it,
     test="list the tensors of the saved file",
 )
 
@@ -277,7 +286,7 @@ WRONG_WEIGHTS_SAVED = Cause(
 def _came_back_incomplete(facts: Facts) -> str:
     jump = facts.fell_back
     if jump is None:
-        return f"the resume did not bring back all of the training's state{numbers_of(facts, 'RUN001')}"
+        return f"the resume did not bring back all of the training's state{numbers_of(facts, 'LOS017', 'RUN001')}"
     last = max((int(step) for step in _steps(facts.evidence) if step < jump.step), default=jump.step)
     start = facts.loss.start.value if facts.loss is not None else jump.after
     return (
@@ -314,8 +323,8 @@ RESUME_INCOMPLETE = Cause(
     about="""A resume brought back the counter, and not all of the weights or the optimizer's state.
     The loss jumps where the log says that the run goes on from a checkpoint, or the optimizer counts from 0 again.
     Without such a sign a jump is not called a resume.""",
-    explains=codes("LOS003 LOS004 LOS008 GEN001 GEN004 RUN001 OPT001"),
-    requires=(signs.ROSE_AT_A_RESUME, signs.STATE_LOST),
+    explains=codes("LOS003 LOS004 LOS008 LOS017 GEN001 GEN004 RUN001 OPT001"),
+    requires=(signs.ROSE_AT_A_RESUME, signs.JUMPED_AT_A_RESUME, signs.STATE_LOST),
     speaks=(signs.FELL_BACK, signs.STEP_LARGE, signs.SAWTOOTH, signs.INPUTS_LARGE),
     judged={signs.FELL_BACK: 3.0, signs.STATE_LOST: 4.0, signs.STEP_LARGE: -3.0},
     never=(signs.RATE_JUMPED,),

@@ -57,9 +57,9 @@ LEARNING_RATE_TOO_HIGH = Cause(
     {usual_rate_of(ADAM).said} of Adam, {usual_rate_of(ADAM, fine_tunes=True).said} for fine-tunes and policies,
     {usual_rate_of(SGD).said} of SGD.""",
     explains=codes(
-        "LOS001 LOS002 LOS003 LOS004 LOS005 LOS006 LOS007 LOS008 LOS009 GEN001 GEN003 GEN004 GEN005 GRD001 GRD002 "
-        "GRD003 GRD004 OPT002 OPT006 OPT007 OPT009 OPT012 WGT001 WGT002 WGT003 WGT004 AMP001 GAP001 GAP005 "
-        "RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD009 RWD010"
+        "LOS001 LOS002 LOS003 LOS004 LOS005 LOS018 LOS006 LOS007 LOS008 LOS009 GEN001 GEN003 GEN007 GEN004 GEN005 "
+        "GRD001 GRD002 GRD003 GRD004 OPT002 OPT006 OPT007 OPT009 OPT016 WGT001 WGT002 WGT003 WGT004 AMP001 GAP001 "
+        "GAP005 RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD009 RWD010"
     ),
     defines=(signs.RATE_BEYOND,),
     requires=(signs.RATE_FAR_ABOVE, signs.RATE_ABOVE, signs.RATE_JUMPED, signs.STEP_LARGE),
@@ -74,7 +74,7 @@ LEARNING_RATE_TOO_HIGH = Cause(
         signs.RATE_TINY,
         signs.WEIGHTS_TINY,
     ),
-    never=(signs.RATE_TINY, signs.RATE_USUAL_AND_STEPS_SMALL),
+    never=(signs.RATE_TINY, signs.RATE_USUAL_AND_STEPS_SMALL, signs.RATE_NOT_AS_SET),
     says=_rate_is_too_high,
     set_in=_where_the_rate_rose,
     do=_lower_the_rate,
@@ -107,9 +107,12 @@ LEARNING_RATE_TOO_LOW = Cause(
     about="""The learning rate is so low that training hardly moves.
     The loss stays where it began, or still falls at the end by as much as at the beginning. All steps together would
     hardly have moved the weights.""",
-    explains=codes("LOS005 LOS006 LOS007 GEN003 GEN002 OPT006 OPT010 OPT012 WGT002 WGT005 LRS001"),
+    explains=codes(
+        "LOS005 LOS018 LOS006 LOS007 GEN003 GEN007 GEN002 OPT006 OPT010 OPT018 WGT002 WGT005 LRS001 LRS003 LRS006"
+    ),
     requires=(
         signs.RATE_TINY,
+        signs.RATE_MOVES_NOTHING,
         signs.RATE_OF_A_GROUP_TINY,
         signs.HARDLY_MOVED_OF_USUAL_WEIGHTS,
         signs.GRADIENT_BELOW_EPSILON,
@@ -123,6 +126,7 @@ LEARNING_RATE_TOO_LOW = Cause(
         signs.RATE_ENOUGH,
     ),
     never=(
+        signs.RATE_NOT_AS_SET,
         signs.RATE_ZERO,
         signs.RATE_BEYOND,
         signs.RATE_FAR_ABOVE,
@@ -138,7 +142,7 @@ LEARNING_RATE_TOO_LOW = Cause(
 
 
 def _schedule_is_wrong(facts: Facts) -> str:
-    said = numbers_of(facts, "LRS001")
+    said = numbers_of(facts, "LRS001", "LRS003", "LRS004", "LRS005", "LRS006")
     if not said and facts.rate_is_zero:
         said = ": the learning rate is 0"
     elif not said and facts.rate_vanished:
@@ -168,7 +172,10 @@ SCHEDULE_WRONG = Cause(
     about="""The learning rate's schedule does not fit the run.
     It was laid out for another number of steps, or is stepped at another rhythm: the rate is 0 long before the end, or
     its warm-up never ends.""",
-    explains=codes("LRS001 LOS005 LOS006 LOS007 GEN003 GEN005 WGT002 OPT006 OPT012 WGT005 OPT004 WGT007"),
+    explains=codes(
+        "LRS001 LRS003 LRS004 LRS005 LRS006 LOS005 LOS018 LOS006 LOS007 GEN003 GEN007 GEN005 WGT002 OPT006 OPT018 "
+        "WGT005 OPT004 WGT007"
+    ),
     defines=(signs.RATE_ZERO,),
     requires=(signs.SCHEDULE_OFF, signs.RATE_VANISHED),
     never=(signs.NO_SPREAD,),
@@ -204,7 +211,7 @@ OPTIMIZER_SETTING_WRONG = Cause(
     about="""The optimizer's epsilon or betas are not what they should be.
     An epsilon far above the root of the second moment makes Adam's steps as small as the gradient over it; swapped
     betas make them follow single batches.""",
-    explains=codes("OPT010 OPT011 OPT006 LOS004 LOS005 LOS006 LOS007 LOS008 GEN003"),
+    explains=codes("OPT010 OPT011 OPT006 LOS004 LOS005 LOS018 LOS006 LOS007 LOS008 GEN003 GEN007"),
     defines=(signs.EPSILON_LARGE, signs.BETAS_SWAPPED),
     speaks=(signs.EPSILON_RULES,),
     says=_setting_is_wrong,
@@ -226,7 +233,9 @@ WEIGHT_DECAY_TOO_STRONG = Cause(
     about="""Weight decay takes the weights away faster than gradients can build them.
     With decoupled decay each step takes the learning rate times the decay off every weight. At a hundredth per step
     nothing of a weight is left after a few hundred steps.""",
-    explains=codes("WGT004 WGT002 WGT003 OPT003 OPT004 OPT007 OPT012 LOS004 LOS005 LOS006 LOS007 GEN003"),
+    explains=codes(
+        "WGT004 WGT002 WGT003 OPT003 OPT019 OPT004 OPT007 OPT015 LOS004 LOS005 LOS018 LOS006 LOS007 GEN003 GEN007"
+    ),
     defines=(signs.DECAY_BEYOND,),
     requires=(signs.STEP_LARGE_OF_NOTHING,),
     speaks=(signs.WEIGHTS_TINY,),
@@ -257,7 +266,7 @@ GRADIENT_CLIPPING_TOO_TIGHT = Cause(
     title="gradients are clipped to next to nothing",
     about="""Gradients are clipped to next to nothing.
     Plain SGD then makes steps of the limit times the learning rate, which lead nowhere.""",
-    explains=codes("OPT006 OPT010 OPT012 LOS005 LOS006 LOS007 GEN003 GRD003 WGT002"),
+    explains=codes("OPT006 OPT010 OPT014 OPT018 LOS005 LOS018 LOS006 LOS007 GEN003 GEN007 GRD003 WGT002"),
     defines=(signs.CLIP_TINY,),
     requires=(signs.SGD_TOOK_LITTLE, signs.NORMS_AT_THE_CLIP),
     speaks=(signs.HARDLY_MOVED,),
@@ -321,7 +330,10 @@ NON_FINITE_LOSS = Cause(
     title="the training became NaN or infinite",
     about="""The loss or a gradient became NaN or infinite.
     One NaN reaches every weight within a step or two. Whatever was trained afterwards is lost.""",
-    explains=codes("LOS001 LOS002 LOS005 GEN001 GEN003 GEN004 GEN005 GRD001 OPT002 WGT001 AMP001 GAP001 RUN004 RUN001"),
+    explains=codes(
+        "LOS001 LOS002 LOS005 LOS018 GEN001 GEN003 GEN007 GEN004 GEN005 GRD001 OPT002 WGT001 AMP001 GAP001 RUN004 "
+        "RUN001"
+    ),
     defines=(
         signs.NAN_IN_LOSS,
         signs.ZERO_FOR_NAN,
@@ -346,7 +358,9 @@ FP16_OVERFLOW = Cause(
     about="""Half precision overflows, and steps are skipped.
     Numbers above 65504 are infinite in fp16. The loss scale is halved at each overflow; once it is next to nothing,
     every step is skipped and the model stands still while its loss looks sound.""",
-    explains=codes("AMP001 GRD001 LOS001 LOS005 LOS006 GEN005 WGT001 WGT002 OPT001 OPT002 RUN001 RUN004 LOS012 GAP001"),
+    explains=codes(
+        "AMP001 GRD001 LOS001 LOS005 LOS018 LOS006 GEN005 WGT001 WGT002 OPT001 OPT002 RUN001 RUN004 LOS012 GAP001"
+    ),
     defines=(signs.SCALE_AT_MINIMUM, signs.EXCEPTION_SAYS_SCALE),
     requires=(signs.SCALE_FELL_WITH_NAN, signs.FP16_BROKE),
     speaks=(signs.UPDATES_MISSING, signs.ONLY_ROSE),
@@ -364,7 +378,7 @@ GRADIENTS_NOT_CLEARED = Cause(
     about="""Gradients of earlier steps are still there when a new one is added.
     Without zero_grad each step follows the sum of all gradients so far. They all point the same way, grow, and carry
     the weights past every minimum.""",
-    explains=codes("OPT005 LOS001 LOS004 LOS005 LOS006 LOS008 GEN003 GRD001 GRD004 WGT001 WGT004"),
+    explains=codes("OPT005 LOS001 LOS004 LOS005 LOS018 LOS006 LOS008 GEN003 GEN007 GRD001 GRD004 WGT001 WGT004"),
     requires=(signs.GRADIENTS_AGREE,),
     speaks=(signs.GRADIENT_GREW, signs.NO_NOISE, signs.ONLY_ROSE, signs.FELL_BACK),
     do="call optimizer.zero_grad() before each backward pass",
@@ -397,7 +411,10 @@ PARAMETERS_NOT_TRAINED = Cause(
     about="""A part of the model is never trained.
     It is not in the optimizer, is in a group without a learning rate, or is cut off by a detach. Or its layer was
     replaced after the optimizer was made. Normalisations that never see a batch belong here as well.""",
-    explains=codes("WGT007 OPT004 OPT003 WGT002 WGT005 WGT006 LOS005 LOS006 LOS012 GEN003 GEN005 RWD003 RWD009"),
+    explains=codes(
+        "WGT007 OPT004 OPT003 OPT019 WGT002 WGT005 WGT006 LOS005 LOS018 LOS006 LOS012 GEN003 GEN007 GEN005 RWD003 "
+        "RWD009"
+    ),
     requires=(
         signs.NOT_IN_OPTIMIZER,
         signs.SOME_UNCHANGED,
@@ -418,7 +435,7 @@ ADAPTER_NOT_ATTACHED = Cause(
     about="""The adapter is there and nothing goes through it.
     Its second factors stay 0 and no gradient reaches it: the wrapped model was not the one that was trained, or it was
     made after the optimizer.""",
-    explains=codes("WGT007 OPT003 OPT004 WGT002 WGT005 LOS005 GRD003"),
+    explains=codes("WGT007 OPT003 OPT019 OPT004 WGT002 WGT005 LOS005 LOS018 GRD003"),
     requires=(signs.ADAPTER_IDLE, signs.ADAPTER_WITHOUT_GRADIENT, signs.ADAPTER_WITHOUT_STATE, signs.ADAPTER_UNCHANGED),
     never=(signs.RATE_ZERO,),
     do="train the model that get_peft_model returns, and make the optimizer from its parameters",
@@ -432,7 +449,7 @@ NO_GRADIENT = Cause(
     about="""No gradient reaches the parameters.
     The loss does not depend on them: a detach, a no_grad, a loss of constants, or a branch that is multiplied by 0. Or
     it fades on its way through the layers.""",
-    explains=codes("WGT007 OPT003 OPT004 GRD003 GAP004 GAP006 LOS005 LOS006 GEN003 WGT002"),
+    explains=codes("WGT007 OPT003 OPT019 OPT004 GRD003 GAP004 GAP006 LOS005 LOS018 LOS006 GEN003 GEN007 WGT002"),
     defines=(signs.ALL_WITHOUT_GRADIENT,),
     requires=(signs.GRADIENT_ZERO, signs.LAYER_WITHOUT_GRADIENT, signs.GRADIENT_VANISHES),
     speaks=(signs.SOME_WITHOUT_GRADIENT, signs.GRADIENT_FADES),
@@ -459,7 +476,7 @@ UNITS_DEAD = Cause(
     about="""Units or whole layers never fire.
     Their output is 0 for every input, so no gradient passes: a bias far below 0, a step that threw them there, or an
     output that is multiplied by 0.""",
-    explains=codes("WGT007 OPT003 OPT004 WGT003 GAP002 GAP003 LOS005 LOS006 GEN003 GRD003 LOS012"),
+    explains=codes("WGT007 OPT003 OPT019 OPT004 WGT003 GAP002 GAP003 LOS005 LOS018 LOS006 GEN003 GEN007 GRD003 LOS012"),
     requires=(signs.SOME_DEAD, signs.UNITS_WITHOUT_GRADIENT, signs.LAYER_DEAD, signs.LAYER_SATURATED),
     speaks=(signs.WEIGHTS_TINY,),
     says=lambda facts: f"units or whole layers never fire{numbers_of(facts, 'OPT003', 'WGT003', 'GAP002', 'GAP003')}",
@@ -486,7 +503,8 @@ INITIALISATION_WRONG = Cause(
     Too small, nothing passes from layer to layer and all outputs are alike; too large, the first loss is many times
     that of guessing, and steps are nothing beside the weights.""",
     explains=codes(
-        "WGT004 LOS009 OPT003 OPT006 OPT009 OPT012 LOS005 LOS006 LOS007 LOS008 GEN003 WGT002 GAP004 GAP005 GRD003"
+        "WGT004 LOS009 OPT003 OPT019 OPT006 OPT009 OPT018 LOS005 LOS018 LOS006 LOS007 LOS008 GEN003 GEN007 WGT002 "
+        "GAP004 GAP005 GRD003"
     ),
     requires=(
         signs.WEIGHTS_TINY,
@@ -514,7 +532,7 @@ WEIGHTS_DO_NOT_MOVE = Cause(
     about="""The weights stay what they were, though steps are made.
     The evaluation gives one number to its last digit, or two checkpoints are alike: the optimizer steps other
     parameters than those of the model, or none.""",
-    explains=codes("GEN005 LOS005 LOS006 LOS007 GEN002 GEN003 WGT002 WGT005"),
+    explains=codes("GEN005 LOS005 LOS018 LOS006 LOS007 GEN002 GEN003 GEN007 WGT002 WGT005"),
     requires=(signs.ONE_NUMBER_AND_FLAT, signs.NONE_CHANGED),
     judged={signs.ONE_NUMBER_AND_FLAT: 4.0},
     never=(signs.RATE_ZERO,),
@@ -567,8 +585,8 @@ LOSS_IMPLEMENTED_WRONG = Cause(
     A maximised loss rises from the first step. Behind two softmaxes a loss levels off far above 0 while the accuracy
     is high. A loss that is scaled away gives gradients that Adam's epsilon rules.""",
     explains=codes(
-        "LOS001 LOS004 LOS005 LOS006 LOS007 LOS012 GEN001 GEN003 GEN004 GRD001 GRD004 OPT002 "
-        "OPT005 OPT010 WGT001 WGT004 AMP001 REG002 RWD003 RWD009 GRD003"
+        "LOS001 LOS004 LOS005 LOS018 LOS006 LOS007 LOS012 GEN001 GEN003 GEN007 GEN004 GRD001 GRD004 OPT002 OPT005 "
+        "OPT010 WGT001 WGT004 AMP001 REG002 RWD003 RWD009 GRD003"
     ),
     requires=(
         signs.ONLY_ROSE_AT_A_USUAL_RATE,
@@ -600,6 +618,47 @@ LOSS_TERM_IDLE = Cause(
     from_the_start=True,
 )
 
+
+def _apply_the_setting(facts: Facts) -> Action:
+    found = facts.found.get("OPT013")
+    if found is None or not found.remedy:
+        return Action(text="find which file or default the value comes from, and set it in one place")
+    before, after = found.measured.get("logged"), found.measured.get("set")
+    if found.kind != "rate":
+        return Action(text=found.remedy)
+    return Action(text=found.remedy, setting="learning_rate", old=before, new=after)
+
+
+SETTING_NOT_APPLIED = Cause(
+    name="setting-not-applied",
+    title="a setting was not applied",
+    about="""The training ran with another value than the params say.
+    A second configuration, a default or a scheduler of its own took the place of what was set. Both values are named:
+    the one that trained counts for everything else that was found.""",
+    explains=codes(
+        "LOS004 LOS005 LOS018 LOS007 LOS008 LRS001 LRS003 LRS004 LRS005 LRS006 OPT001 OPT009 OPT010 OPT013 RUN001 "
+        "GEN001 GEN002 WGT002 OPT018 OPT016"
+    ),
+    defines=(signs.NOT_AS_SET,),
+    says=lambda facts: f"what trained is not what was set{numbers_of(facts, 'OPT013')}",
+    do=_apply_the_setting,
+    test="print the optimizer's groups after the first step",
+    from_the_start=True,
+)
+
+LOSS_SUMMED = Cause(
+    name="loss-summed",
+    title="the training loss is a sum where a mean is meant",
+    about="""The training loss is a sum over accumulated batches, a whole multiple of the validation loss.
+    Where the gradient is that of the sum, each step is as many times too large. Else only the logged number is
+    wrong.""",
+    explains=codes("GEN006 LOS009"),
+    defines=(signs.A_MULTIPLE,),
+    do="divide the loss by the number of accumulated batches, where it is summed and where it is logged",
+    test="compare the logged loss of one step with the mean over its batches",
+    from_the_start=True,
+)
+
 CAUSES = (
     LEARNING_RATE_TOO_HIGH,
     LEARNING_RATE_TOO_LOW,
@@ -618,4 +677,6 @@ CAUSES = (
     WEIGHTS_DO_NOT_MOVE,
     LOSS_IMPLEMENTED_WRONG,
     LOSS_TERM_IDLE,
+    SETTING_NOT_APPLIED,
+    LOSS_SUMMED,
 )

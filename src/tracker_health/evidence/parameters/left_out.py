@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
+from math import log
 
 from tracker_health.evidence.parameters.initial import Initial, never_trained
 from tracker_health.evidence.parameters.joining import factors_beside
@@ -14,6 +15,8 @@ from tracker_health.evidence.parameters.words import module_of, position_of
 
 ONE_LAYER = 2
 """Tensors of one layer: a weight and its bias."""
+FRESH = 0.7
+"""Of the loss of guessing: where a classifier begins that was not trained before."""
 MOST_OF_A_MODEL = 0.7
 """The share of a model's tensors above which what is not trained is its backbone."""
 
@@ -42,6 +45,7 @@ class Case:
     all_amount: int
     says_so: str = ""
     is_adapter_file: bool = False
+    first_loss: float | None = None
 
     @cached_property
     def named(self) -> bool:
@@ -104,6 +108,13 @@ class Case:
         if not self.named and 2 * sum(one.weight is not None for one in matrices) <= len(matrices):
             return False  # by their shapes alone some may be another's
         return never_trained([one.weight for one in self.missing if one.weight is not None])
+
+    @property
+    def began_fresh(self) -> bool:
+        """Whether the loss began about where a classifier guesses, by the width of the last trained matrix."""
+        last = max((one for one in self.matrices if one.order is not None), key=lambda one: one.order, default=None)  # type: ignore[arg-type,return-value]
+        answers = last.shape[0] if last is not None and last.shape else 1
+        return self.first_loss is not None and self.first_loss >= FRESH * log(max(answers, 2))
 
     @cached_property
     def is_one_layer(self) -> bool:

@@ -78,6 +78,7 @@ QUESTIONS: tuple[PurposeCheck, ...] = (
     _meant(
         "often unused", "many models carry a part of this name along unused", LIKELY, purpose_checks.is_often_unused
     ),
+    _meant("random on purpose", "its name says that it is to stay random", LIKELY, purpose_checks.is_random_on_purpose),
     _meant("buffer", "it holds nothing but zeros, as a buffer may", LIKELY, purpose_checks.may_be_buffer),
     _meant("base of adapters", "adapters beside it are trained instead", SURE, purpose_checks.is_base_of_adapters),
     _meant("first factors", "the first factors of all adapters are frozen", LIKELY, purpose_checks.is_first_factor),
@@ -109,6 +110,7 @@ QUESTIONS: tuple[PurposeCheck, ...] = (
     _wrong(
         "between sisters", "the same of the modules beside it is trained", LIKELY, purpose_checks.is_between_sisters
     ),
+    _wrong("random front", _NOBODY, LIKELY, purpose_checks.is_a_random_front),
     _meant("lone front", "it lies before all that is trained", UNSURE, purpose_checks.is_alone_at_the_front),
     _meant("rate of 0", "its learning rate was set to 0", LIKELY, purpose_checks.has_a_rate_of_zero),
     _meant("unused layer", "no layer gives what it takes: it may be unused", UNSURE, purpose_checks.is_beside_the_way),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import NamedTuple
 
 from tracker_health.evidence.parameters.initial import Initial
@@ -25,6 +26,7 @@ from tracker_health.evidence.parameters.words import (
     often_unused,
     part_of_module,
     position_of,
+    stays_random,
 )
 from tracker_health.evidence.parameters.words import is_first_factor as is_named_first_factor
 from tracker_health.words.layers import place_of
@@ -37,6 +39,8 @@ FEWEST_OF_A_BRANCH = 3
 """Tensors: more than a weight and its bias."""
 NEIGHBOURS = 2
 """Layers on each side, in the model's order, that may be the ones before and behind: beside a shortcut lies another."""
+SHOWS_A_DRAW = 80_000
+"""Values of a normal draw whose spread is known to 2 %: four standard errors."""
 FEWEST_LAYERS = 3
 """Layers in which the same parts are left out."""
 
@@ -74,6 +78,11 @@ class _Named(NamedTuple):
 def is_often_unused(case: Case) -> Answer:
     """Those with a name that is often not used in training."""
     return [one for one in case.missing if one.name is not None and often_unused(one.name)]
+
+
+def is_random_on_purpose(case: Case) -> Answer:
+    """Those with a name of what works by staying random: random features, a reservoir, a target of distillation."""
+    return [one for one in case.missing if one.name is not None and stays_random(one.name)]
 
 
 def may_be_buffer(case: Case) -> Answer:
@@ -151,6 +160,20 @@ def is_part_of_an_adapter_file(case: Case) -> Answer:
 def is_alone_at_the_front(case: Case) -> Answer:
     """One layer that the optimizer was never given, before all others: what is frozen looks as what was forgotten."""
     return case.missing if case.how is Left.NOT_GIVEN and len(case.missing) <= ONE_LAYER and case.is_first else ()
+
+
+def is_a_random_front(case: Case) -> Answer:
+    """One layer before all others that is as it was drawn, and whose output the first trained one takes: in a model
+    that was trained before, the front was as well.
+    """
+    matrices = [one for one in case.missing if one.is_matrix]
+    if len(matrices) != 1 or not (case.is_one_layer and case.is_front and case.is_random):
+        return ()
+    taken = matrices[0].kind is Kind.EMBEDDING or any(_fits(matrices[0], one) for one in case.matrices)
+    # A few steps hardly change the spread of a small normal draw, and leave no value of a uniform one within its bound.
+    shape = matrices[0].shape or ()
+    shows = matrices[0].initial is Initial.DRAWN or prod(shape) >= SHOWS_A_DRAW
+    return case.missing if taken and (shows or case.began_fresh) else ()
 
 
 def is_first_and_trained_before(case: Case) -> Answer:

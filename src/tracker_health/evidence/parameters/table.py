@@ -62,7 +62,8 @@ class ParameterTable:
     can be known. ``is_named``: the names are the file's own, or contents confirm them. ``says_frozen``: the run's param
     that mentions freezing, empty for none. ``replaced``: weights of a layer in whose place the optimizer has another
     one. ``is_adapter_file``: the file holds an adapter; ``lists_adapter_alone``: and the optimizer nothing else.
-    ``idle_groups``: those whose learning rate always was 0, while another one has a rate.
+    ``idle_groups``: those whose learning rate always was 0, while another one has a rate. ``first_loss``: the median
+    of the first three training losses, None where there are none.
     """
 
     rows: tuple[Parameter, ...]
@@ -74,6 +75,7 @@ class ParameterTable:
     is_adapter_file: bool = False
     lists_adapter_alone: bool = False
     idle_groups: frozenset[int] = frozenset()
+    first_loss: float | None = None
 
     @classmethod
     def of(cls, evidence: AsRead, steps: int) -> ParameterTable:
@@ -104,6 +106,7 @@ class ParameterTable:
             is_adapter_file=is_adapter,
             lists_adapter_alone=is_adapter and weights is not None and listed <= len(weights.tensors),
             idle_groups=frozenset() if state is None else groups_without_rate(state),
+            first_loss=_first_loss(evidence),
         )
 
     @property
@@ -219,6 +222,7 @@ class ParameterTable:
                     trained=tuple(trained),
                     all_amount=len(trained) + len(missing),
                     says_so=self.says_frozen,
+                    first_loss=self.first_loss,
                     is_adapter_file=self.is_adapter_file if how is Left.NOT_GIVEN else self.lists_adapter_alone,
                 )
                 found += purposes(case)
@@ -279,6 +283,12 @@ class ParameterTable:
         """
         some = (one for one in self.left_out if one.how is how and one.purpose.meant is meant)
         return sorted(some, key=lambda one: -one.purpose.confidence)
+
+
+def _first_loss(evidence: AsRead) -> float | None:
+    loss = evidence.find("train_loss")
+    values = loss.finite().values[:3] if loss is not None else ()
+    return median(values) if len(values) else None
 
 
 def _says_frozen(params: Mapping[str, Any]) -> str:

@@ -43,6 +43,10 @@ _OFTEN_UNUSED = re.compile(
     # Fixed on purpose: the length of a normalised weight, sinusoidal positions.
     r"|(^|\.)(weight_g|weight\.original0|(?>\w*?pos(ition)?s?_emb)\w*+)$"
 )
+_STAYS_RANDOM = re.compile(
+    r"(^|[._])(random|rand|rff|fourier|reservoir|echo|hash(ing)?|lsh|simhash|fixed|frozen|sketch|elm|rnd|prior)([._0-9]|$)",
+    re.IGNORECASE,
+)
 _OTHER_OBJECTIVE = re.compile(
     r"(^|[._])(lm_head|mlm\w*|nsp\w*|cls|predictions?|pooler|aux\w*|auxiliary\w*|multiple_choice\w*"
     r"|value_head|v_head|seq_relationship)([._]|$)",
@@ -164,6 +168,11 @@ def expert_of(name: str | None) -> str | None:
     """The expert of a mixture that a parameter belongs to (``layers.3.experts.7``), None for any other."""
     found = _EXPERT.search(name) if name is not None else None
     return None if found is None or name is None else name[: found.end(3)]
+
+
+def stays_random(name: str) -> bool:
+    """Whether a name says that the values are to stay as they were drawn."""
+    return bool(_STAYS_RANDOM.search(name))
 
 
 def is_first_factor(name: str) -> bool:

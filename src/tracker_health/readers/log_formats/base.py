@@ -20,9 +20,9 @@ class Log:
     ``names``: every metric in it, needed or not. ``problem`` says what of it could not be read, ``note`` what a reader
     of the verdict should know besides; empty where there is nothing to say. ``text``: what a console log says besides
     its numbers. ``epochs``: how many its lines say there are to be, None where they say none or not one number;
-    ``epoch``: how many there were by the headings among them; ``steps``: what its steps count up to and never came to;
-    ``stopped_early``: it speaks of early stopping. ``unread``: how many lines have numbers that were not understood.
-    ``is_doubtful``: most of its lines are of another form, or all that tell anything.
+    ``epoch``: how many there were, by the headings among them or by the steps of the last; ``steps``: what its steps
+    count up to and never came to; ``stopped_early``: it speaks of early stopping. ``unread``: how many lines have
+    numbers that were not understood. ``is_doubtful``: most of its lines are of another form, or all that tell anything.
     """
 
     series: tuple[Series, ...] = ()
@@ -32,7 +32,7 @@ class Log:
     note: str = ""
     text: TextLog | None = None
     epochs: int | None = None
-    epoch: int | None = None
+    epoch: float | None = None
     steps: int | None = None
     stopped_early: bool = False
     unread: int = 0

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from tracker_health.evidence import FloatArray, Series
+from tracker_health.readers.log_formats.axis import BoolArray
 from tracker_health.readers.log_formats.base import Log
 from tracker_health.readers.log_formats.history import History
-from tracker_health.readers.log_formats.names import EPOCH, HELD_OUT, OF, STEP, name_on
+from tracker_health.readers.log_formats.names import BATCH, EPOCH, HELD_OUT, OF, STEP, name_on
 from tracker_health.readers.log_formats.numbers import as_written
 from tracker_health.readers.log_formats.printed import Printed
 from tracker_health.readers.log_formats.table import LogTable
@@ -101,7 +102,7 @@ class _Reading:
             log,
             text=self.troubles.log(source, history),
             epochs=totals[0] if len(totals) == 1 else None,
-            epoch=_epochs_by_headings(history),
+            epoch=_epochs_done(history),
             steps=self._total_not_reached(log.series, history),
             stopped_early=self._stopped_early or self._waited_for in log.names,
             unread=self._pairs.unread,
@@ -285,8 +286,29 @@ def _different(history: History, name: str) -> list[int]:
     return [int(value) for value in np.unique(values[np.isfinite(values)])]
 
 
-def _epochs_by_headings(history: History) -> int | None:
-    """How many epochs there were by the lines that say nothing else."""
-    epochs: FloatArray = history.column(EPOCH)[~history.is_measured & history.is_of_training]
-    known = epochs[np.isfinite(epochs)]
-    return int(known.max()) + int(known.min() == 0) if len(known) else None
+def _epochs_done(history: History) -> float | None:
+    """How many epochs there were, by lines that say nothing else, or by the last ``Epoch [2/3], Step [100/500]``: of
+    the epoch under way only a share is done. None where neither is there.
+    """
+    epochs: FloatArray = history.column(EPOCH)
+    share = _share_of_epoch(history, np.isfinite(epochs) & history.is_of_training)
+    known = epochs[np.isfinite(epochs) & history.is_of_training & (~history.is_measured | (share is not None))]
+    if not len(known):
+        return None
+    counts_from_0 = int(known.min() == 0)
+    return float(known.max()) + counts_from_0 if share is None else float(known[-1]) + counts_from_0 - 1 + share
+
+
+def _share_of_epoch(history: History, rows: BoolArray) -> float | None:
+    """How much of its epoch the last row had done; None where rows do not say that, or say it once in an epoch."""
+    for name in (STEP, BATCH):
+        done, whole = history.column(name), history.column(name + OF)
+        counted = np.flatnonzero(rows & np.isfinite(done) & np.isfinite(whole) & (whole > 0))
+        if len(counted) < _FEWEST_STEPS or counted[-1] < np.flatnonzero(rows)[-1]:
+            continue
+        apart = np.diff(done[counted])
+        spacing = float(np.median(apart[apart > 0])) if (apart > 0).any() else 0.0
+        last, total = float(done[counted[-1]]), float(whole[counted[-1]])
+        if spacing > 0.0:
+            return 1.0 if last + spacing > total else last / total
+    return None

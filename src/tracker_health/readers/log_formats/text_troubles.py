@@ -45,6 +45,7 @@ _OF_THE_SYSTEM = {
         "Segmentation fault|Bus error|Aborted|Abort trap", "segmentation fault|bus error|abort"
     )
     + r"|\(core dumped\)|exitcode: -(?:11|6|7)\b|Fatal Python error|^terminate called (?:after|without)\b",
+    "an exception": r"^RuntimeError: Early stopping conditioned on metric",
     "its time was up": r"DUE TO TIME LIMIT",
     "a preemption": r"DUE TO PREEMPTION",
     "a cancelled job": r"CANCELLED AT \d",
@@ -108,7 +109,8 @@ _DONE = re.compile(
 )
 _RESUMED = re.compile(
     r"\bresum(?:ed|ing)\b[^\n]{0,60}\b(?:from|training|checkpoint|at|step|epoch)\b|"
-    r"\bcontinuing training from\b|\b(?:restor(?:ed|ing)|load(?:ed|ing))\b[^\n]{0,60}\bcheckpoint\b|"
+    r"\bcontinuing training from\b|\*{3,} ?Running training ?\*{3,}|"
+    r"\b(?:restor(?:ed|ing)|load(?:ed|ing))\b[^\n]{0,60}\bcheckpoint\b|"
     r"\b(?:optimizer|scheduler)(?:\.pt)?\b[^\n]{0,40}\bnot (?:been )?(?:found|loaded|restored)\b",
     re.IGNORECASE,
 )
@@ -125,6 +127,7 @@ _SUSPICIOUS = (
     "SIGKILL", "exitcode: -", "Fatal Python error", "TIME LIMIT", "CANCELLED AT", "train_runtime",
     "esum", "ontinuing training", "estor", "heckpoint", "not found", "0%|",
     "omplete", "inished", "done", "return code = ", "Exited with exit code", "`Trainer.fit` stopped", _OUTPUT_FOLLOWS,
+    "arly stopping conditioned", "unning training",
 )  # fmt: skip
 _KEPT = 50
 _MAX_CHARACTERS = 300

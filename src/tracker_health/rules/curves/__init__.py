@@ -1,1 +1,1 @@
-"""Rules on the curve of a training loss and of its learning rate."""
+"""Rules on the curve of a training loss."""

@@ -39,6 +39,7 @@ class ChanceLevel(CurveRule):
     Worked example:
         train_loss: 2.35 2.32 2.31 2.30 2.31 2.30 2.30 2.31 2.30 2.30 2.31 2.30
         param num_classes: 10
+        gives: end 2.305, classes 10, chance 2.303
         fail: ln 10 is 2.303, and the loss ends at 2.305.
 
     What to do:

@@ -26,8 +26,9 @@ class DiscriminatorWon(Probe):
 
     How it decides:
         Of a run that logs losses of the generator and of the discriminator, by their names (`loss_D`, `errD`,
-        `d_loss`). A loss has vanished that lies, in the second half and at the end, between 0 and `share` of its start,
-        and `least`. Warn when all losses of the discriminator have, while no loss of the generator came down by half.
+        `d_loss`). A loss has vanished that lies, in the second half and at the end, between 0 and `share` of
+        its start, and `least`. Warn when all losses of the discriminator have, while no loss of the generator
+        came down by half. It needs `min_points` points.
 
     Known limits:
         Needs `min_points` points. A generator that repeats one sample is not detected: its losses are those of a pair
@@ -36,6 +37,7 @@ class DiscriminatorWon(Probe):
     Worked example:
         objective_loss loss_D: 1.4 0.9 0.4 0.1 0.02 0.005 0.004 0.003 0.003 0.003 0.002 0.002 0.002 0.002 0.002 0.002
         objective_loss loss_G: 0.7 1.5 3 5 6 7 7 8 8 8 9 9 9 9 9 9
+        gives: late_share 0.001739, start 1.15, late 0.002
         warn: 0.002 is less than a hundredth of 1.4 and than 0.01, while the generator's loss rose to 9.
 
     What to do:

@@ -40,6 +40,7 @@ class Diverged(CurveRule):
 
     Worked example:
         train_loss: 4 3 2 1.5 1.2 1 1 1.5 2 2.5 2.5 2.5
+        gives: rise_share 0.4828, start 4, best 1.1
         fail: the end, 2.5, lies 1.4 above the best level, and `rise_share` of the descent of 2.9 is 0.44.
 
     What to do:

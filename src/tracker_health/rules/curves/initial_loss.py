@@ -42,6 +42,7 @@ class InitialLoss(CurveRule):
         train_loss: 24 10 5 2.1 1.8 1.5 1.3 1.2 1.1 1.0
         train_accuracy: 0.1 0.12 0.15 0.3 0.4 0.5 0.55 0.6 0.62 0.65
         param num_classes: 10
+        gives: classes 10, chance 2.303, first 24
         warn: guessing has ln 10 = 2.303, and 24 is ten times that.
 
     What to do:

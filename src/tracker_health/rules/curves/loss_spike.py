@@ -28,15 +28,23 @@ class LossSpike(Probe):
         loss may not recover from the next one.
 
     How it decides:
-        A causal Hampel filter. A spike lies `sigmas` robust deviations above the median before it. The logarithm of a
-        positive loss lies as many of its own noise above. It is as high as `share` of the descent, and `tail_factor`
-        times as high as every point below `sigmas`. Close spikes are one. Warn when there are `repeated` of
-        them, or one rises past the start by `single_share` of the descent. Fail when the last `min_lasting` points or
-        more are still up there. More points than a level has are LOS004's.
+        A causal Hampel filter. A spike lies `sigmas` robust deviations above the median before it. The
+        logarithm of a positive loss lies as many of its own noise above. It is as high as `share` of the
+        descent, and `tail_factor` times as high as every point below `sigmas`. Close spikes are one. Warn when
+        there are `repeated` of them, or one rises past the start by `single_share` of the descent. Fail when
+        the last `min_lasting` points or more are still up there, past the start by as much. More points than a
+        level has are LOS004's. It needs `min_points` points.
 
     Known limits:
         Logs of averages hide spikes. The end of each epoch may look like a spike. LOS004 covers a loss that goes up and
         stays there.
+
+    Worked example:
+        train_loss: 4 3.5 3.1 2.8 2.5 2.3 2.2 2.1 2 2.1 2 2.1 2 2.1 2 2.1 2 2.1 2 2.1 9 2.1 2 2.1 2 2.1 2 2.1 2 2.1 2
+          2.1 2 2.1 2 2.1 2 2.1 2 2.1
+        gives: spikes 1, tallest 6.9, low 2.05
+        warn: 9 lies 6.9 above its level of 2.1, and past the start of 4 by more than `single_share` of the descent of
+          1.95.
 
     What to do:
         Look at the batches of these steps; clip gradients; skip batches whose loss or gradient is out of all

@@ -17,6 +17,7 @@ from tracker_health.text import number
 from tracker_health.words.verdict import Verdict
 
 _ACCURACIES = ("train_accuracy", "val_accuracy")
+_ZERO_BY_DESIGN = ("train_reward", "val_reward", "kl")  # a policy's objective is 0 before its first update
 _DEAD = "look at the labels of one batch: where none of them counts there is nothing to learn from"
 
 
@@ -33,11 +34,12 @@ class MaskedNan(Probe):
         looks like a perfect one while the model is dead.
 
     How it decides:
-        Fail at a zero beside a gradient norm that is not finite, and at `min_zeros` zeros in a row. Fail where loss and
-        gradient are always 0. The level before is the lowest of the last positive values but the very last, which
-        may hold zeros. It passes below `descended` of the start (or where that is 0) if the zeros are true. The level
-        is `units` of the last digit, gradient norms or validation losses are finite, or accuracies as before. Unsure
-        below `near_zero`, and before positive losses.
+        Fail at a zero beside a gradient norm that is not finite, and at `min_zeros` zeros in a row. Fail where
+        loss and gradient are always 0; warn where the loss is and no gradient is known, except of a policy. The
+        level before is the lowest of the last positive values but the very last, which may hold zeros. It
+        passes below `descended` of the start (or where that is 0) if the zeros are true: the level is `units`
+        of the last digit, as many zeros came before, gradient norms or validation losses are finite, or
+        accuracies as before. Unsure below `near_zero`, and before positive losses.
 
     Known limits:
         Losses that are truly 0 look the same if they arrive there suddenly, as hinge and triplet losses may. A trainer
@@ -45,6 +47,7 @@ class MaskedNan(Probe):
 
     Worked example:
         train_loss: 2.3 1.9 1.6 1.4 0 0 0 0
+        gives: zeros 4, longest_run 4, first_step 4
         fail: four zeros follow 1.4, which is far above a hundredth of 2.3.
 
     What to do:
@@ -76,7 +79,10 @@ class MaskedNan(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role="train_loss", min_points=2), *Need.beside("grad_norm", "val_loss", *_ACCURACIES))
+        return (
+            Need(role="train_loss", min_points=2),
+            *Need.beside("grad_norm", "val_loss", *_ACCURACIES, *_ZERO_BY_DESIGN),
+        )
 
     def judge(self, evidence: Evidence) -> Finding:
         loss = evidence.first("train_loss").clean()
@@ -91,13 +97,15 @@ class MaskedNan(Probe):
         if length == len(loss) >= self.min_zeros and _is_dead(evidence):
             message, first = f"the loss and the gradient norm are exactly 0 at all {length} points", int(loss.steps[0])
             return Finding(verdict=Verdict.FAIL, message=message, remedy=_DEAD, measured=measured, steps=(first,))
+        if length == len(loss) >= self.min_zeros and not any(evidence.find(role) for role in _ZERO_BY_DESIGN):
+            return _never_computed(loss, measured)
         before = loss.values[:start]
         before = before[np.isfinite(before) & (before > 0)]
         if length < self.min_zeros or not len(before):
             return Finding.passed("no stretch of exact zeros in the loss", measured)
         first, level = int(loss.steps[start]), _level(before)
         said = f"the loss is exactly 0.0 for {length} points from step {first}, after {number(level)}"
-        rounded = level <= self.units * resolution(before)
+        rounded = level <= self.units * resolution(before) or int(zero[:start].sum()) >= self.min_zeros
         true = rounded or _is_alive(evidence, loss.steps[start : start + length])
         began_there = loss.values[0] == 0.0
         if true and (began_there or level <= self.descended * before[0]):
@@ -105,6 +113,16 @@ class MaskedNan(Probe):
             return Finding.passed(message, measured, sure=False)
         unsure = began_there or level <= self.near_zero * before[0] or bool((loss.values[start + length :] > 0).any())
         return _finding(said, measured, first, _onset(loss), unsure=unsure)
+
+
+def _never_computed(loss: Series, measured: dict[str, int]) -> Finding:
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"the loss is exactly 0 at all {len(loss)} points: it is not computed, or nothing counts in it",
+        remedy=_DEAD,
+        measured=measured,
+        steps=(int(loss.steps[0]),),
+    )
 
 
 def _level(before: FloatArray) -> float:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import FEWEST_POINTS, LIKELY, SURELY, Curve, Evidence, Need, Part
-from tracker_health.facts.chance import came_back_to_its_start, chance_fallen_to
+from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Evidence, Need, Part
 from tracker_health.facts.intent import is_fine_tuning
+from tracker_health.facts.learnt import falls_likely, falls_surely, learnt_by, size_of
 from tracker_health.report.result import Finding
+from tracker_health.rules.curves._undone import REMEDY, only_undone
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
 from tracker_health.text import number
 from tracker_health.words.verdict import Verdict
-
-_REMEDY = (
-    "overfit one batch: if that fails look for frozen parameters or a zero gradient; if not change the learning rate "
-    "threefold"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,18 +29,24 @@ class NoProgress(CurveRule):
         not belong to inputs.
 
     How it decides:
-        The descent goes from the start to the best level. It passes when that is sure and `min_descent` of the start,
-        or `least_descent` is left at the end or in the second half. It warns where it is sure and smaller. Else it
-        fails when the second half surely is less than `min_descent` lower, and warns when it likely is. A fine-tune
-        needs `least_descent`, and only gets warnings. Noise or the first value may hide the answer: passed unsure. It
-        fails at LOS006's fall to guessing. An explosion undone warns.
+        The descent goes from the start to the best level. The first value counts as the start only if what follows
+        confirms it. In this order:
+        Fail at LOS006's fall to guessing; warn where an explosion came back to where it began. Where only
+        the first value lies higher, skip; warn where `long` points surely fell by less than `least_descent` after it,
+        and no score rose.
+        Pass when the descent is sure and `min_descent` of the start, or `least_descent` of it is left at the end or in
+        the second half. Pass, unsure, when a fall to the second half by `large_descent` is likely, or by `min_descent`
+        in two ways. Skip where noise may hide more. Warn where the descent is sure and smaller. Else fail when the
+        second half surely lies less than `min_descent` lower, and warn when it likely does. A fine-tune needs
+        `least_descent`, and only gets warnings. Where noise hides the training loss, the validation loss may answer.
 
     Known limits:
-        Where noise could hide a descent, a run that learnt nothing passes. What was learnt before the log begins does
-        not show.
+        What was learnt before the log begins does not show. A loss that comes down within its first points, and is
+        flat after them, may have learnt all that there is.
 
     Worked example:
         train_loss: 2.30 2.31 2.30 2.29 2.30 2.31 2.30 2.30 2.29 2.30 2.31 2.30
+        gives: descent_share 0.002174, start 2.3, best 2.295
         fail: the second half lies at 2.30, as the start; 5 % of that would be 0.115.
 
     What to do:
@@ -71,6 +73,12 @@ class NoProgress(CurveRule):
                          ge=0, le=1)
     ] = 0.03  # fmt: skip
 
+    long: Annotated[int, Threshold("points of which no single one can be the descent", "points", "design", ge=4)] = 40
+    large_descent: Annotated[
+        float, Threshold("descent that counts where it is likely, as a share of the start", "fraction", "design",
+                         gt=0, le=1)
+    ] = 0.2  # fmt: skip
+
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
@@ -79,57 +87,70 @@ class NoProgress(CurveRule):
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        curves = [evidence.curve(role) for role in ("train_loss", "val_loss")]
-        curve = max((one for one in curves if one is not None), key=lambda one: one.sure, default=None)
-        if curve is None:
+        curves = [curve for role in ("train_loss", "val_loss") if (curve := evidence.curve(role)) is not None]
+        if not curves:
             return Finding.skipped(f"fewer than {self.fewest} points can be compared")
-        return self.judge_curve(curve, evidence)
+        first, *other = sorted(curves, key=lambda curve: not curve.sure)
+        finding = self.judge_curve(first, evidence)
+        if finding.verdict is Verdict.SKIP and other and self._came_down(other[0]):
+            return self.judge_curve(other[0], evidence)
+        if finding.verdict is Verdict.SKIP and other and all(map(falls_likely, curves)):
+            message = "the training and the validation loss likely both came down; each alone is hidden by noise"
+            return Finding.passed(message, finding.measured, sure=False)
+        return finding
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
-        if curve.series.role == self.role and (chance := chance_fallen_to(evidence)) is not None:
-            return _only_undone(curve, f"{chance.said} has", chance.loss)
-        if curve.series.role == self.role and came_back_to_its_start(curve):
-            return _only_undone(curve, "it began at", curve.first.value, Verdict.WARN)
-        fine_tuning, descent, name = is_fine_tuning(evidence), curve.descent, _name(curve)
-        scale = max(abs(curve.start.value), abs(curve.best.value))
-        needed = scale * (self.least_descent if fine_tuning else self.min_descent)
-        sure = descent.surely_above(0.0) or (curve.trend < -SURELY and descent.value > 0.0)
+        undone = only_undone(curve, evidence) if curve.series.role == self.role else None
+        if undone is not None:
+            return undone
+        descent, name, needed = curve.descent, _name(curve), self._needed(curve, evidence)
+        scale = size_of(curve)
         measured: dict[str, float | int] = {
-            "start": curve.start.value, "best": curve.best.value, "standard_error": descent.error,
+            "start": curve.top.value, "best": curve.best.value, "standard_error": descent.error,
             "descent_share": descent.value / scale if scale else 0.0, "trend_z": curve.trend, "points": curve.points,
         }  # fmt: skip
-        levels = f"from {number(curve.start.value)} to {number(curve.best.value)} in {curve.points} points{curve.note}"
-        lasting = max(curve.kept.value, (curve.start - curve.end).value)  # the best level may be one by chance
-        enough = descent.value >= self.min_descent * scale or lasting >= self.least_descent * scale
-        if curve.first_is_alone and curve.first.surely_above(curve.settled.value + needed):
-            return Finding.passed(f"only the first value of the {name} lies higher: {levels}", measured, sure=False)
-        if sure and enough:
+        levels = f"from {number(curve.top.value)} to {number(curve.best.value)} in {curve.points} points{curve.note}"
+        if curve.first_is_alone and curve.first.surely_above(curve.top.value + needed):
+            return self._but_for_the_first(curve, evidence, measured)
+        if self._came_down(curve):
             return Finding.passed(f"the {name} came down {levels}", measured)
+        sure = falls_surely(curve)
+        least = self.min_descent if curve.likely_falls else self.large_descent
+        if not sure and falls_likely(curve) and curve.kept.value >= least * scale:
+            return Finding.passed(f"the {name} likely came down {levels}", measured, sure=False)
         if not sure and not curve.kept.surely_below(needed, LIKELY):
-            return Finding.passed(f"noise may hide a descent of the {name} {levels}", measured, sure=False)
-        flat = curve.kept.surely_below(needed) and not (sure or fine_tuning)
+            return Finding.skipped(f"noise may hide a descent of the {name} {levels}", measured)
+        flat = curve.kept.surely_below(needed) and not (sure or is_fine_tuning(evidence))
         return Finding(
             verdict=Verdict.FAIL if flat else Verdict.WARN,
             kind="little" if sure else "flat",
             message=f"the {name} {'came down by little' if sure else 'did not come down'}: {levels}",
-            remedy=_REMEDY,
+            remedy=REMEDY,
             measured=measured,
             confidence="high" if curve.sure else "low",
         )
 
+    def _needed(self, curve: Curve, evidence: Evidence) -> float:
+        return size_of(curve) * (self.least_descent if is_fine_tuning(evidence) else self.min_descent)
 
-def _only_undone(curve: Curve, what: str, level: float, verdict: Verdict = Verdict.FAIL) -> Finding:
-    """What a loss shows that came down to a level at which nothing is learnt, and no further."""
-    highest = max(curve.start.value, curve.first.value, float(curve.series.values.max()))
-    came = f"came down from {number(highest)} to {number(curve.end.value)}"
-    return Finding(
-        verdict=verdict,
-        message=f"the loss {came} and no further, where {what} {number(level)}",
-        remedy=_REMEDY,
-        measured={"start": curve.start.value, "best": curve.best.value, "level": level, "points": curve.points},
-        kind="only-undone",
-        confidence="high" if curve.sure else "low",
-    )
+    def _came_down(self, curve: Curve) -> bool:
+        """Whether it fell for sure, and far enough at its best, or far enough for what was not lost again."""
+        lasting = max(curve.kept.value, (curve.top - curve.end).value)  # the best level may be one by chance
+        far = curve.descent.value >= self.min_descent * size_of(curve) or lasting >= self.least_descent * size_of(curve)
+        return falls_surely(curve) and far
+
+    def _but_for_the_first(self, curve: Curve, evidence: Evidence, measured: dict[str, float | int]) -> Finding:
+        """The finding on a loss of which only the first value lies higher: one value is no level to come down from."""
+        level = curve.top
+        message = f"only the first value of the {_name(curve)} lies higher: {number(curve.first.value)}"
+        message = f"{message}, then {number(level.value)} to {number(curve.end.value)} in {curve.points} points"
+        flat = (level - curve.between(0.5, 1.0)).surely_below(self.least_descent * abs(level.value))
+        if curve.points < self.long or not flat or is_fine_tuning(evidence) or learnt_by(evidence):
+            return Finding.skipped(message, measured)
+        return Finding(
+            verdict=Verdict.WARN, kind="flat", message=message, remedy=REMEDY, measured=measured,
+            confidence="high" if curve.sure else "low",
+        )  # fmt: skip
 
 
 def _name(curve: Curve) -> str:

@@ -45,6 +45,7 @@ class NonfiniteLoss(Probe):
 
     Worked example:
         train_loss: 2.3 1.9 1.6 1.4 nan nan nan nan
+        gives: nonfinite 4, share 0.5, first_step 4
         fail: half of the points are NaN, and so are the last.
 
     What to do:

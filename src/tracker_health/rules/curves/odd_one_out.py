@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Baseline, Course, Evidence, Need, Part
+from tracker_health.facts.applied import as_logged
 from tracker_health.report.baseline import differences
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
@@ -64,7 +65,7 @@ class OddOneOut(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         if evidence.baseline is None or evidence.course is None:
             raise LookupError("the rule's needs name the baseline")
-        return self.judged_against(evidence.baseline, evidence.course, evidence.info.params)
+        return self.judged_against(evidence.baseline, evidence.course, as_logged(evidence))
 
     def judged_against(self, baseline: Baseline, course: Course, params: Mapping[str, str]) -> Finding:
         """What a baseline shows of a run that can be compared to it."""

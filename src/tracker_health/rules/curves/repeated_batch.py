@@ -28,11 +28,11 @@ class RepeatedBatch(Probe):
         model memorises that batch: its loss comes down, and nothing else is learnt.
 
     How it decides:
-        The roughness of a stretch is its noise, by third differences, over the usual difference between neighbours. Of
-        noise alone it is about 1, of a smooth line 0. Warn when the second and the last third have less than
-        `max_roughness` (of the gradient norm `max_norm_roughness`). Each epoch, by log or params, must have
-        `min_per_epoch` points: means over epochs have little noise. It passes where the validation loss kept half as
-        large a share of itself as the training loss.
+        The roughness of a stretch is its noise, by third differences, over the usual difference between
+        neighbours. Of noise alone it is about 1, of a smooth line 0. Warn when the second and the last third
+        have less than `max_roughness` (of the gradient norm `max_norm_roughness`). Each epoch, by log or
+        params, must have `min_per_epoch` points: means over epochs have little noise. It passes where the
+        validation loss kept half as large a share of itself as the training loss. It needs `min_points` points.
 
     Known limits:
         Needs `min_points` points, and a number of epochs. Dropout, augmentation and a log of few decimals make noise of
@@ -43,6 +43,7 @@ class RepeatedBatch(Probe):
         train_loss: 900 841 784 729 676 625 576 529 484 441 400 361 324 289 256 225 196 169 144 121 100 81 64 49 36 25
             16 9 4 1
         epoch: 0 1 2 3 4 5 6 7 8 9
+        gives: points_per_epoch 3
         warn: third differences of the squares from 30 to 1 are 0, and so is the roughness; each epoch has 3 points.
 
     What to do:

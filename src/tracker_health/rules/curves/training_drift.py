@@ -28,11 +28,14 @@ class TrainingDrift(Probe):
         Old reports and gates use these numbers; they are kept to the bit so that people can compare.
 
     How it decides:
-        On lines of type `step` in `logs/train-*.jsonl`; the last line of a step wins. Non-finite losses are instability
-        events and become the last finite one. Convergence ratio: last over first loss. Smoothness: 1 - var(diff(loss))
-        / var(loss), at least 0. An instability event is a rise of more than `spike_sigma` times the median absolute
-        difference in a window of `rolling_window` around it. Pass when all three asserted thresholds hold, with the
-        smoothness as the score; else warn with half of it. The details have the curve at `curve_points` steps.
+        On lines of type `step` in `logs/train-*.jsonl`; the last line of a step wins. Non-finite losses are
+        instability events and become the last finite one. Convergence ratio: last over first loss. Smoothness:
+        1 - var(diff(loss)) / var(loss), at least 0. An instability event is a rise of more than `spike_sigma`
+        times the median absolute difference in a window of `rolling_window` around it. Pass when all three
+        asserted thresholds hold, with the smoothness as the score; else warn with half of it. The details have
+        the curve at `curve_points` steps. It needs `min_steps` optimizer steps. The smoothness must reach
+        `assert_smoothness_gte`, the convergence ratio may be `assert_convergence_ratio_lte` at most, and the
+        instability events `assert_instability_events_lte`.
 
     Known limits:
         On 88 % of healthy small models these thresholds warn or fail: events grow with the length of a run, and a

@@ -42,6 +42,7 @@ class Underconfident(CurveRule):
         train_loss: 2.30 2.1 1.9 1.75 1.65 1.6 1.56 1.53 1.52 1.51 1.5 1.5
         train_accuracy: 0.1 0.4 0.6 0.75 0.85 0.9 0.94 0.97 0.98 0.98 0.99 0.99
         param num_classes: 10
+        gives: sum 2.49, loss 1.5, accuracy 0.99
         warn: 99 % are right, at a loss of 1.5; a second softmax keeps it above 1.46.
 
     What to do:

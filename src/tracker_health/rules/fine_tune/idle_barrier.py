@@ -32,10 +32,11 @@ class IdleBarrier(Probe):
         Such a run is a plain fine-tune under another name. A comparison with a plain fine-tune compares two equal runs.
 
     How it decides:
-        From the params `reg` (nll, wd, kl_fwd, kl_rev), `lam`, `tau` and `round`. Fail where a KL was asked for and is
-        0 at every point, or as a later round begins. Fail where it is above 0, though reg is nll or wd. Warn when it
-        never exceeded tau, or the checkpoint's weight decay is not the lam of wd. Zero is `zero` at most, or half a
-        digit of a rounded log, if the nll surely gained what makes more: its gain squared, over four times its start.
+        From the params `reg` (nll, wd, kl_fwd, kl_rev), `lam`, `tau` and `round`. Fail where a KL was asked for
+        and is 0 at every point, or as a later round begins. Fail where it is above 0, though reg is nll or wd.
+        Warn when it never exceeded tau, or the checkpoint's weight decay is not the lam of wd. Zero is `zero`
+        at most, or half a digit of a rounded log, if the nll surely gained what makes more: its gain squared,
+        over four times its start. It needs `min_points` points.
 
     Known limits:
         A barrier that never had to act can be good news. Console logs print some of the steps only: the KL may have
@@ -46,6 +47,7 @@ class IdleBarrier(Probe):
         param reg: kl_rev
         param lam: 2
         param tau: 0.5
+        gives: max_kl 0.3, tau 0.5, ratio 0.6
         warn: the KL never exceeded 0.5, so that the barrier was 0 at every step.
 
     What to do:

@@ -26,13 +26,23 @@ class LossIdentity(Probe):
         Either the trained objective is not the reported one, or the numbers are from different batches.
 
     How it decides:
-        At the steps that loss, nll and KL have in common. One is off by more than `relative` of the loss (1 at least),
-        and half of the last digit of all three. Warn when more than `share` of them are. Where a term is not finite,
-        the loss must not be finite either.
+        At the steps that loss, nll and KL have in common. One is off by more than `relative` of the loss (1 at
+        least), and half of the last digit of all three. Warn when more than `share` of them are. Where a term
+        is not finite, the loss must not be finite either. It needs `min_points` points.
 
     Known limits:
         Needs the values of single steps: the mean of a barrier over several samples lies above the barrier of their
         mean. Needs lam and tau among the params.
+
+    Worked example:
+        train_loss: 3 2.8 2.6 2.4 2.2
+        loss_part nll: 2 1.8 1.6 1.4 1.2
+        kl: 0.5 0.5 0.5 0.5 0.5
+        param reg: kl
+        param lam: 10
+        param tau: 0.5
+        gives: steps 5, off 5, largest 1
+        warn: 10 * (0.5 - 0.5) is 0, so that the loss should be the nll; it lies 1 above at all 5 steps.
 
     What to do:
         Log the terms of the same batch that the loss was made of; compare lam and tau to those in the code.

@@ -29,6 +29,12 @@ class OffTarget(Probe):
     Known limits:
         It trusts the run's own measures. Shifts on different scales cannot be compared.
 
+    Worked example:
+        on_target_shift: 0.1 0.2
+        off_target_shift: 0.3 0.5
+        gives: ratio 0.4
+        warn: 0.2 / 0.5 is 0.4, below `ratio`.
+
     What to do:
         A stronger regulariser, fewer steps or a lower learning rate, or training data closer to the target.
 

@@ -29,10 +29,10 @@ class LossScale(Probe):
         means that every step is skipped: the run looks alive and learns nothing.
 
     How it decides:
-        Fail when the scale ends below `min_scale`, logged or as the scaler saved it. Fail when its lowest value so far
-        was halved `halvings` times or more within `window` steps. The first `calibration` of the run does not count:
-        there it finds its level. Between two logged points the fall counts as even. A reset to a higher scale,
-        as a resume brings, does not move the lowest.
+        Fail when the scale ends below `min_scale`, logged or as the scaler saved it. Fail when its lowest value
+        so far was halved `halvings` times or more within `window` steps. The first `calibration` of the run
+        does not count: there it finds its level. Between two logged points the fall counts as even. A reset to
+        a higher scale, as a resume brings, does not move the lowest. It needs `min_points` points.
 
     Known limits:
         Sparse logs show how far the scale fell, not how often. A logged scale that is 0 throughout counts as no scale.
@@ -40,6 +40,7 @@ class LossScale(Probe):
 
     Worked example:
         loss_scale: 65536 65536 65536 65536 32768 16384 8192 4096 2048 2048
+        gives: first 6.554e+04, end 2048, most_halvings 5
         fail: from 65536 to 2048 are five factors of two, as many as `halvings`, within 5 steps.
 
     What to do:

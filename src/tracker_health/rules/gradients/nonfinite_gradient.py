@@ -29,17 +29,20 @@ class NonfiniteGradient(Probe):
         on purpose; many in a row mean that nothing is trained any more.
 
     How it decides:
-        A stretch at the very beginning, of less than `calibration` of all, is left out: there a scaler finds its level.
-        Fail when the share of non-finite norms is surely above `max_share`, when `max_run` follow each other, or the
-        last `at_end` are non-finite. Warn when it is likely. NaN at a regular distance was not taken. Pass where
-        the training loss is finite and surely falls from the first, the longest and the last stretch on: steps were
-        skipped, or norms are means. Warn there at NaN before finite norms.
+        A stretch at the very beginning, of less than `calibration` of all, is left out: there a scaler finds
+        its level. Fail when the share of non-finite norms is surely above `max_share`, when `max_run` follow
+        each other, or the last `at_end` are non-finite. Warn when it is likely. NaN at a regular distance was
+        not taken. Pass where the training loss is finite and surely falls from the first, the longest and the
+        last stretch on: steps were skipped, or norms are means. Warn there at NaN before finite norms. Pass,
+        too, where all are infinite, none lasts, and the loss came down and rose again by less than `regained`
+        of that. It needs `min_points` points.
 
     Known limits:
         Needs the gradient norm. In sparse logs a single point stands for many steps that nobody saw.
 
     Worked example:
         grad_norm: 1.2 0.9 1.1 1.0 0.8 nan nan nan
+        gives: nonfinite 3, longest_run 3, share 0.375
         fail: the last 3 norms are NaN, as many as `at_end`.
 
     What to do:
@@ -59,6 +62,9 @@ class NonfiniteGradient(Probe):
     calibration: Annotated[
         float, Threshold("share of the points in which a scaler finds its level", "fraction", "design", ge=0, le=1)
     ] = 0.25
+    regained: Annotated[
+        float, Threshold("rise of a loss that stayed down, as a share of its descent", "fraction", "design", gt=0)
+    ] = 0.1
     min_points: Annotated[int, Threshold("points needed", "points", "design", ge=1)] = 4
 
     @property
@@ -83,7 +89,8 @@ class NonfiniteGradient(Probe):
         first = lasts_from(bad)
         ends = tuple(int(step) for step in norm.steps[stretch_ends(bad)])
         places = {int(np.argmax(bad)), start, first if lasting and bad[-1] else start}
-        if _falls_from(evidence, [int(norm.steps[place]) for place in places]):
+        overflows = not (lasting or np.isnan(norm.values[bad]).any()) and _stayed_down(evidence, self.regained)
+        if overflows or _falls_from(evidence, [int(norm.steps[place]) for place in places]):
             message = f"{message}, but the loss continued to fall from step {int(steps[0])} on: such steps were skipped"
             # Overflow alone gives infinity, and a mean over many steps stays so to the end.
             if np.isnan(norm.values[bad]).any() and not bad[-self.at_end :].all():
@@ -113,3 +120,12 @@ def _falls_from(evidence: Evidence, steps: list[int]) -> bool:
     if loss is None or curve is None or not np.isfinite(loss.clean().values[-1]):
         return False
     return all(curve.trend_since(step - 1) < -SURELY for step in steps)
+
+
+def _stayed_down(evidence: Evidence, regained: float) -> bool:
+    """Whether the training loss is finite throughout, surely fell, and did not surely rise again."""
+    loss, curve = evidence.find("train_loss"), evidence.curve("train_loss")
+    if loss is None or curve is None or not np.isfinite(loss.clean().values).all():
+        return False
+    rose = curve.end - curve.best
+    return curve.trend < -SURELY and not rose.surely_above(regained * curve.descent.value)

@@ -29,11 +29,12 @@ class VanishingGradient(Probe):
         the loss does not depend on them.
 
     How it decides:
-        The logged norm has collapsed when all but `spared` of its second half is 0, or at most `collapse` of its start.
-        Warn when the loss came down by less than `learnt` of its start, or not surely; for zeros, `solved`. Beside a
-        loss that need not come down warn of zeros where no reward surely rose. In a checkpoint Adam's second moments
-        tell the gradients' sizes. Warn when they fall in order towards the first layer, by more than `depth_ratio`, in
-        most kinds of matrices of `min_layers` layers.
+        The logged norm has collapsed when all but `spared` of its second half is 0, or at most `collapse` of
+        its start. Warn when the loss came down by less than `learnt` of its start, or not surely; for zeros,
+        `solved`. Beside a loss that need not come down warn of zeros where no reward surely rose. In a
+        checkpoint Adam's second moments tell the gradients' sizes. Warn when they fall in order towards the
+        first layer, by more than `depth_ratio`, in most kinds of matrices of `min_layers` layers. It needs
+        `min_points` points.
 
     Known limits:
         Without names, all matrices of one shape count as one kind, even if they belong to two towers. A norm that is
@@ -42,6 +43,7 @@ class VanishingGradient(Probe):
     Worked example:
         grad_norm: 1.1 0.9 1.0 1.1 0.9 1.0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
         train_loss: 2.30 2.31 2.30 2.29 2.31 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30 2.30
+        gives: early_norm 1, zero_share 1, descent 0.002169
         warn: all norms of the second half are 0, and the loss came down by nothing.
 
     What to do:

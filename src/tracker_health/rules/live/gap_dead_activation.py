@@ -24,12 +24,18 @@ class GapDeadActivation(Probe):
         Nothing that comes before a dead rectifier is trained, and nothing after it sees the input.
 
     How it decides:
-        Per module: warn when the variance or the maximum of its activations is exactly 0 at every measured step of the
-        run's second half.
+        Per module: warn when the variance or the maximum of its activations is exactly 0 at every measured step
+        of the run's second half. It needs `min_points` points.
 
     Known limits:
         A module may rightly give a constant: a mask, a switched-off branch. Summaries by layer only show whole layers.
         Single modules need the file of all statistics.
+
+    Worked example:
+        gap activations/relu: max=1,0.5,0,0 mean=0.2,0.1,0,0 var=0.1,0.1,0,0
+        gap activations/fc: max=1*4 mean=0*4 var=1*4
+        gives: modules 2, dead_modules 1
+        warn: the maximum of relu is exactly 0 at both steps of the second half.
 
     What to do:
         Lower the learning rate, look at the bias and the scale of what enters the module, or use an activation that has

@@ -36,6 +36,11 @@ class GapExploding(Probe):
         It sees only growth within the run, and only if it lasts until the next measured step. Parameters whose gradient
         was 0 at first are left out.
 
+    Worked example:
+        gap activations/fc: max=5,50,5000,5000 mean=0*4 var=1,100,4e6,4e6
+        gives: largest_activation_rms 2000, exploding_modules 1
+        warn: the root of 4e6 is 2000 at two steps in a row, above `size`; over the first one, 1, it is above `growth`.
+
     What to do:
         Lower the learning rate, clip gradients, add normalisation or weight decay.
 

@@ -37,6 +37,12 @@ class GapNonfinite(Probe):
         Only every n-th step is measured. A gradient scaler for half precision skips steps whose gradients are not
         finite, and so does this rule. A sum that overflowed single precision looks the same.
 
+    Worked example:
+        gap activations/fc: max=1,2,inf,nan mean=0,0,inf,nan var=1*4
+        gap grads/fc.weight: max=1,1,1,nan mean=0,0,0,nan var=1*4
+        gives: tensors_with_nonfinite 2, still_nonfinite 2
+        fail: the activations are infinite from step 2, the gradient NaN from step 3; both still are at the last step.
+
     What to do:
         Look at the first module that is named: its input, a division, a logarithm, an exponential in half precision.
 

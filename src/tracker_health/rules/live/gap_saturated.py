@@ -27,14 +27,21 @@ class GapSaturated(Probe):
         There these functions are flat: hardly any gradient passes.
 
     How it decides:
-        A module whose maximum is never above 1, and `bound` or more in the second half, is taken for bounded. Its
-        mean square has to be at least `share` at every measured step of the run's second half: then it is at -1 and 1.
-        Or it is at least `share` of the mean, and the mean is `least_mean` away from 0 and 1: then it is at 0 and 1.
-        Warn of both. The last module of the forward pass is left out: predictions may be sure.
+        A module whose maximum is never above 1, and `bound` or more in the second half, is taken for bounded.
+        Its mean square has to be at least `share` at every measured step of the run's second half: then it is
+        at -1 and 1. Or it is at least `share` of the mean, and the mean is `least_mean` away from 0 and 1: then
+        it is at 0 and 1. Warn of both. The last module of the forward pass is left out: predictions may be
+        sure. It needs `min_points` points.
 
     Known limits:
         Gates that are meant to be open or closed look the same. Means are averaged before they are squared, so that
         differences between instances hide some of it.
+
+    Worked example:
+        gap activations/tanh: max=1*4 mean=0*4 var=0.5,0.8,0.98,0.98
+        gap activations/head: max=4*4 mean=0*4 var=1*4
+        gives: bounded_modules 1, saturated_modules 1
+        warn: 0 squared and the variance of 0.98 make a mean square of 0.98 in the second half, above `share`.
 
     What to do:
         Normalise what enters the module, initialise with smaller weights, or lower the learning rate.

@@ -30,13 +30,23 @@ class GapVanishing(Probe):
 
     How it decides:
         Parameters whose names differ in one number are one parameter in several layers. For each that is in
-        `min_layers` layers or more, the gradient's root mean square is taken, its median over the run's second half.
-        Warn when that of most shrinks by `depth_ratio` or more from the last layer to the first. It has to be smaller
-        in each layer of the first half than in each of the second. A loss that surely came down by half passes.
+        `min_layers` layers or more, the gradient's root mean square is taken, its median over the run's second
+        half. Warn when that of most shrinks by `depth_ratio` or more from the last layer to the first. It has
+        to be smaller in each layer of the first half than in each of the second. A loss that surely came down
+        by half passes. It needs `min_points` points.
 
     Known limits:
         Parameters of one name can differ in kind (in an `nn.Sequential`), which blurs the order. Optimizers that divide
         by the gradient's size train through some of it.
+
+    Worked example:
+        gap grads/0.weight: max=1e-5*4 mean=0*4 var=1e-12*4
+        gap grads/1.weight: max=1e-4*4 mean=0*4 var=1e-10*4
+        gap grads/2.weight: max=1e-3*4 mean=0*4 var=1e-8*4
+        gap grads/3.weight: max=0.01*4 mean=0*4 var=1e-6*4
+        gap grads/4.weight: max=0.1*4 mean=0*4 var=1e-4*4
+        gives: depth_ratio 10000, fading_parameters 1
+        warn: the root mean squares rise from 1e-6 to 0.01, tenfold in each layer: 10,000 is above `depth_ratio`.
 
     What to do:
         Add residual connections or normalisation, initialise as the framework does, replace saturating activations.

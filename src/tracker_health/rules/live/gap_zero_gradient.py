@@ -25,13 +25,19 @@ class GapZeroGradient(Probe):
         The optimizer holds them, but nothing moves them: they are cut off from the loss.
 
     How it decides:
-        Fail when the largest absolute value of a parameter's gradient is exactly 0 at every measured step after the
-        first. Experts of a mixture alone are a warning: the router sent them no token. What many models carry along
-        unused, as a pooler, passes by its name.
+        Fail when the largest absolute value of a parameter's gradient is exactly 0 at every measured step after
+        the first. Experts of a mixture alone are a warning: the router sent them no token. What many models
+        carry along unused, as a pooler, passes by its name. It needs `min_points` points.
 
     Known limits:
         A branch that is used in few steps may be missed by all that are measured. Other recorders than this package's
         leave out gradients that are not there: then only zeros are seen.
+
+    Worked example:
+        gap grads/fc1.weight: max=0.1,0,0,0 mean=0*4 var=0.01,0,0,0
+        gap grads/fc2.weight: max=0.1*4 mean=0*4 var=0.01*4
+        gives: parameters 2, silent_parameters 1
+        fail: the largest gradient of fc1 is exactly 0 at all three steps after the first.
 
     What to do:
         Look for `.detach()`, `torch.no_grad()`, a dead activation or an unused branch between it and the loss.

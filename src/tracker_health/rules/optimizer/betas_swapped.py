@@ -37,6 +37,13 @@ class BetasSwapped(Probe):
         Needs the optimizer's groups beside its second moments. (0.95, 0.9) may be a slip as well, and does little harm.
         If the betas have a schedule, their values in the checkpoint count.
 
+    Worked example:
+        group: betas=0.999,0.9
+        optimizer fc 2x2: step=100 exp_avg=0.01*4 exp_avg_sq=1e-3*4
+        gives: memory_ratio 100
+        warn: the moments remember 1 / 0.001 = 1000 and 1 / 0.1 = 10 gradients. That is 100 times as many, above
+          `least_ratio`, and 0.999 is above `least_first`.
+
     What to do:
         Give them in the order (first, second): betas=(0.9, 0.999).
 

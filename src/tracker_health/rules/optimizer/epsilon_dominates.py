@@ -30,16 +30,23 @@ class EpsilonDominates(Probe):
         as eps.
 
     How it decides:
-        Per parameter eps of its group is divided by the root of the mean second moment, bias-corrected. The median is
-        taken over the parameters by their number of values, without those that never got a gradient. At `least_ratio`
-        or more, fail when the training loss did not come down by `least_descent` of its start. Pass when it came down
-        by `healthy_descent`, and warn otherwise.
+        Per parameter eps of its group is divided by the root of the mean second moment, bias-corrected. The
+        median is taken over the parameters by their number of values, without those that never got a gradient.
+        At `least_ratio` or more, fail when the training loss did not come down by `least_descent` of its start.
+        Pass when it came down by `healthy_descent`, and warn otherwise. It needs `min_steps` optimizer steps.
 
     Known limits:
         Needs the optimizer's groups beside its second moments. A model that has memorised its samples to the last digit
         has gradients as small as that: its loss has come down. An eps of a few times the gradients passes: it slows a
         training as a smaller rate would. In 31 small models eps ended at three to ten times the gradients, and 17 of
         them had learnt as much as others. Those that had not learnt at all are recognised by their loss.
+
+    Worked example:
+        train_loss: 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3
+        group: eps=0.001
+        optimizer fc 4x4: step=10000 exp_avg=1e-6*16 exp_avg_sq=1e-10*16
+        gives: eps_ratio 100
+        fail: the root of 1e-10 is 1e-5; 0.001 over it is 100, above `least_ratio`, and the loss stands.
 
     What to do:
         Set eps to 1e-8, or look for what scales the loss down; a mean over many values may be a sum.

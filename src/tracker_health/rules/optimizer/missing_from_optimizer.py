@@ -56,6 +56,14 @@ class MissingFromOptimizer(Probe):
         single layer without state that may be unused, unless its values are fresh draws. Small matrices do not show
         whether they were trained. Plain SGD keeps no state: WGT002 compares two checkpoints instead.
 
+    Worked example:
+        optimizer body.weight 4x4: step=100 exp_avg=0.01*16 exp_avg_sq=1e-3*16
+        optimizer head.weight 10x4: step=100 exp_avg=0.01*40 exp_avg_sq=1e-3*40
+        weights body.weight 4x4: normal(0.5)*16
+        weights head.weight 2x4: uniform(0.5)*8
+        gives: missing 1, in_optimizer 2
+        fail: the head has 2 rows in the model and 10 in the optimizer, so that another one is trained.
+
     What to do:
         Make the optimizer from `model.parameters()` after the model is complete; look for `.detach()` and
         `torch.no_grad()` between the parameter and the loss.

@@ -39,12 +39,17 @@ class NoGradient(Probe):
         Of parameters with `min_steps` steps: fail when `zero_share` of the moment is exactly 0, or a momentum holds
         only weight decay, unless all do and the loss fell by `learnt`. Exempt are vectors, embeddings, tied outputs and
         tables of one value for each user or item, unless all parameters are affected. Experts without a token pass
-        while half of them have some, else warn. Warn for recurrent weights whose inputs are trained. Warn where
-        gradients stopped, while the first moment of others is above `still_coming` of the second.
+        while half of them have some, else warn. Warn for recurrent weights whose inputs are trained.
 
     Known limits:
         Checkpoints without parameter names do not distinguish a bias from a gain. Vectors are then left out. Squares of
         gradients below 1e-23 underflow to 0 in float32; such a parameter is as dead.
+
+    Worked example:
+        optimizer fc1.weight 4x4: step=100 exp_avg=0*16 exp_avg_sq=0*16
+        optimizer fc2.weight 4x4: step=100 exp_avg=0.01*16 exp_avg_sq=1e-3*16
+        gives: tensors 2, dead_tensors 1
+        fail: after 100 steps all 16 second moments of fc1 are exactly 0, a share of 1.
 
     What to do:
         Look for `.detach()`, `torch.no_grad()`, a dead ReLU, or an unused branch between this parameter and the loss.
@@ -58,7 +63,7 @@ class NoGradient(Probe):
     name = "no-gradient"
     symptom = Symptom.DEAD
     vouches = True
-    headline = ("dead_tensors", "stopped_tensors")
+    headline = ("dead_tensors",)
 
     min_steps: Annotated[int, Threshold("optimizer steps before a zero means something", "steps", "design", ge=1)] = 50
     zero_share: Annotated[
@@ -67,9 +72,6 @@ class NoGradient(Probe):
     learnt: Annotated[
         float, Threshold("relative fall of a loss that leaves no gradient", "fraction", "design", gt=0, le=1)
     ] = 0.99
-    still_coming: Annotated[
-        float, Threshold("signal to noise that shows that gradients still come", "ratio", "design", gt=0)
-    ] = 1e-4
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -94,17 +96,14 @@ class NoGradient(Probe):
             silent = [one for one in silent if not one.decays]
         everything = len(silent) == len(trained)
         dead = [one for one in silent if everything or not one.may_be_silent]
-        stopped = [] if dead else self._stopped(trained)
-        found = self._dead(dead, trained, evidence) if dead else _no_longer(stopped, len(trained))
+        found = self._dead(dead, trained, evidence) if dead else None
         measured = {"tensors": len(trained), "dead_tensors": len(dead), "exempt_tensors": len(silent) - len(dead)}
         if found is None:
             exempt = f" ({len(silent)} exempt)" if silent else ""
             message = f"gradients reached {_all(trained)}{exempt}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         verdict, message, remedy = found
-        if stopped:
-            measured |= {"stopped_tensors": len(stopped), "steps_without": _silent_for(stopped)}
-        details = {"dead": [one.label for one in dead or stopped][:100]}
+        details = {"dead": [one.label for one in dead][:100]}
         return Finding(verdict=verdict, message=message, remedy=remedy, measured=measured, details=details)
 
     def _is_learnt(self, evidence: Evidence, silent: Sequence[Parameter], trained: Sequence[Parameter]) -> bool:
@@ -135,26 +134,6 @@ class NoGradient(Probe):
         which = (f"any of the {len(dead)} parameters" if len(dead) > 1 else "the 1 parameter that there is") if (
             everything) else f"{len(dead)} of {len(trained)} parameters"  # fmt: skip
         return Verdict.FAIL, f"no gradient {ever} {which}: {names}", _CUT
-
-    def _stopped(self, trained: Sequence[Parameter]) -> list[Parameter]:
-        """The matrices that had gradients once and none for long; embeddings and experts may wait for their words."""
-        matrices = [one for one in trained if one.is_matrix]
-        if max((one.snr or 0.0 for one in matrices), default=0.0) < self.still_coming:
-            return []  # a loss that is learnt to the last digit
-        may_wait = {one.label for one in matrices if one.certain_name and (one.expert or one.may_be_silent)}
-        return [one for one in matrices if one.silent_for is not None and one.label not in may_wait]
-
-
-def _no_longer(stopped: Sequence[Parameter], amount: int) -> tuple[Verdict, str, str] | None:
-    if not stopped:
-        return None
-    since = f"for at least {_silent_for(stopped)} steps: {listing([one.label for one in stopped])}"
-    remedy = "frozen on purpose? Then take them out of the optimizer; else look for units that died"
-    return Verdict.WARN, f"gradients no longer reach {len(stopped)} of {amount} parameters, {since}", remedy
-
-
-def _silent_for(stopped: Sequence[Parameter]) -> int:
-    return round(min(one.silent_for or 0.0 for one in stopped))
 
 
 def _all(parameters: Sequence[Parameter]) -> str:

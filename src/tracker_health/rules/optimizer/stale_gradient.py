@@ -28,16 +28,23 @@ class StaleGradient(Probe):
         down for a while, and nothing fails.
 
     How it decides:
-        The signal-to-noise ratio of a parameter is the mean of the squared first moment over the second, both with bias
-        correction. Under gradients of pure noise it is 0.053 (b1 = 0.9), under constant ones 1, under growing ones
-        more. Fail when the median over the parameters, by their size, is above `max_ratio`, and all but `least_share`
-        of them are above `least_ratio`. Where the logged gradient norm is rough, the median has to be above
-        `sure_ratio`. Rough is a median second difference of its logarithm of `max_roughness` or more.
+        The signal-to-noise ratio of a parameter is the mean of the squared first moment over the second, both
+        with bias correction. Under gradients of pure noise it is 0.053 (b1 = 0.9), under constant ones 1, under
+        growing ones more. Fail when the median over the parameters, by their size, is above `max_ratio`, and
+        all but `least_share` of them are above `least_ratio`. Where the logged gradient norm is rough, the
+        median has to be above `sure_ratio`. Rough is a median second difference of its logarithm of
+        `max_roughness` or more. It needs `min_steps` optimizer steps. Roughness counts from
+        `min_points` gradient norms on.
 
     Known limits:
         Full-batch training and training on one batch have the same ratio. So do gradients that all have one direction
         because nothing moves. Gradients that are clipped before each step forget what has accumulated. Needs Adam's two
         moments (b1 of 0.7 or more). A smooth gradient norm alone may be a running average, or clipped.
+
+    Worked example:
+        optimizer fc 2x2: step=10000 exp_avg=0.1*4 exp_avg_sq=0.01*4
+        gives: signal_to_noise 1, least 1
+        fail: 0.1^2 / 0.01 is 1, above `max_ratio`; after 10,000 steps the bias correction changes nothing.
 
     What to do:
         Call `optimizer.zero_grad()` before each backward pass; with accumulation, after each optimizer step.

@@ -36,6 +36,12 @@ class TooFewSteps(Probe):
         `step` that the log far exceeds may be the epoch's number: if the optimizer does not count, the rule is then
         skipped as well.
 
+    Worked example:
+        param max_steps: 1000
+        optimizer fc 2x2: step=30 exp_avg=0.01*4 exp_avg_sq=1e-3*4
+        gives: optimizer_steps 30
+        fail: 30 is below `min_steps`, and 30 / 1000 is 0.03 of the plan, below `min_fraction`.
+
     What to do:
         Train longer: more epochs, a smaller batch, or fewer gradient accumulation steps.
 

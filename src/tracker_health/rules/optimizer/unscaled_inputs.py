@@ -27,16 +27,22 @@ class UnscaledInputs(Probe):
         begins high and comes down, so its curve looks like learning.
 
     How it decides:
-        A weight's gradient is that of its bias times the layer's input. So Adam's second moment of the weight over that
-        of the bias is the mean square of the input. Warn when its root is above `max_rms` for some layer. Biases whose
-        gradient is rounding do not count. Before a normalisation its running statistics over the norm of a row tell the
-        size instead. Warn above `max_before_norm` where the training loss is known not to have come down by
-        `healthy_descent`.
+        A weight's gradient is that of its bias times the layer's input. So Adam's second moment of the weight
+        over that of the bias is the mean square of the input. Warn when its root is above `max_rms` for some
+        layer. Biases whose gradient is rounding do not count. Before a normalisation its running statistics
+        over the norm of a row tell the size instead. Warn above `max_before_norm` where the training loss is
+        known not to have come down by `healthy_descent`. It needs `min_steps` optimizer steps.
 
     Known limits:
         Needs 50 steps, and Adam's state of layers with a bias, or running statistics. Convolutions add up over
         positions. Correlated inputs add up as well, by up to the root of their number. The order of the weights shows
         which layer is before a normalisation. A file that is sorted by names may hide it.
+
+    Worked example:
+        optimizer fc.weight 4x4: step=100 exp_avg=0.01*16 exp_avg_sq=0.01*16
+        optimizer fc.bias 4: step=100 exp_avg=1e-4*4 exp_avg_sq=1e-6*4
+        gives: input_rms 100
+        warn: the root of 0.01 / 1e-6 is 100, above `max_rms`.
 
     What to do:
         Scale inputs to mean 0 and deviation 1; inside a model, put a normalisation before the layer.

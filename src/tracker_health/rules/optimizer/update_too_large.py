@@ -25,16 +25,23 @@ class UpdateTooLarge(Probe):
         The loss settles on a level of noise well above what the model could reach, often without any other sign.
 
     How it decides:
-        Adam's step is lr * sqrt((1 - b1) / (1 + b1)) for each value, whatever the gradient. Warn when the highest
-        learning rate makes that more than `max_ratio` of the root mean square of the weights, in the median over the
-        matrices. Half of it is enough where the weights have grown to `grown` times a layer's usual size. Pass where
-        the loss came down by `healthy_descent` of its start, not just within its first points, and lost no more than
-        `lost_again` of that.
+        Adam's step is lr * sqrt((1 - b1) / (1 + b1)) for each value, whatever the gradient. Warn when the
+        highest learning rate makes that more than `max_ratio` of the root mean square of the weights, in the
+        median over the matrices. Half of it is enough where the weights have grown to `grown` times a layer's
+        usual size. Pass where the loss came down by `healthy_descent` of its start, not just within its first
+        points, and lost no more than `lost_again` of that. It needs `min_steps` optimizer steps.
 
     Known limits:
         Needs Adam's state and the weights beside it. Matrices in front of a normalisation take large steps, as their
         scale does not matter. Without a loss such a model may get a warning. Small weights of an adapter that has just
         begun make the ratio large; its second factor is left out.
+
+    Worked example:
+        group: lr=0.1 betas=0.9,0.999
+        optimizer fc 4x4: step=100 exp_avg=0.01*16 exp_avg_sq=1e-3*16
+        weights fc 4x4: 0.1*16
+        gives: update_ratio 0.2294, peak_rate 0.1
+        warn: 0.1 * sqrt(0.1 / 1.9) is 0.0229; over weights of 0.1 that is 0.229, above `max_ratio`.
 
     What to do:
         Lower the learning rate, or lengthen the warm-up. Healthy trainings from scratch have a ratio of 0.0002 to 0.02

@@ -27,16 +27,25 @@ class UpdateTooSmall(Probe):
         The model stays what it was, however long it trains.
 
     How it decides:
-        Adam's step is lr * sqrt((1 - b1) / (1 + b1)) for each value, at the highest learning rate that is known. It is
-        too small below `min_ratio` of the root mean square of the weights, in the median matrix. SGD's steps are too
-        small when all of them in one direction would reach less than `min_reach`. Fail when the loss came down by less
-        than `least_descent` (a fine-tune: `fine_tuned`); warn without a loss and for fine-tunes. Weights that
-        `exploded` hide every step: WGT004 says that.
+        Adam's step is lr * sqrt((1 - b1) / (1 + b1)) for each value, at the highest learning rate that is
+        known. It is too small below `min_ratio` of the root mean square of the weights, in the median matrix.
+        SGD's steps are too small when all of them in one direction would reach less than `min_reach`. Fail when
+        the loss came down by less than `least_descent` (a fine-tune: `fine_tuned`); warn without a loss and for
+        fine-tunes. Weights that `exploded` hide every step: WGT004 says that. It needs `min_steps` optimizer
+        steps.
 
     Known limits:
         Needs the state of Adam, or of SGD with a momentum, and the weights beside it; of SGD a loss as well. A learning
         rate for a short final phase of training is small on purpose. If nothing names the base model, that looks the
         same.
+
+    Worked example:
+        train_loss: 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3
+        group: lr=1e-7 initial_lr=1e-7 betas=0.9,0.999
+        optimizer fc 4x4: step=100 exp_avg=0.01*16 exp_avg_sq=1e-3*16
+        weights fc 4x4: 0.1*16
+        gives: update_ratio 2.294e-7, peak_rate 1e-7
+        fail: 1e-7 * sqrt(0.1 / 1.9) is 2.29e-8; over weights of 0.1 that is 2.29e-7, below `min_ratio`.
 
     What to do:
         Raise the learning rate tenfold. Healthy trainings from scratch have a ratio of 0.0002 to 0.02 at their highest

@@ -43,6 +43,7 @@ class AnswerLength(Probe):
     Worked example:
         cut_share: 0.9 1 1 0.9 1 1 1 0.9 1 1 1 1
         train_reward: 0.1 0.1 0 0.1 0.1 0.1 0 0.1 0.1 0 0.1 0.1
+        gives: start 0.9, peak 1, end 1
         warn: all answers are cut off, surely more than 0.6, and the reward did not rise.
 
     What to do:

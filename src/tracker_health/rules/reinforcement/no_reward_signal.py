@@ -50,6 +50,7 @@ class NoRewardSignal(Probe):
     Worked example:
         train_reward: 0.2 0.4 0.3 0.2 0.3 0.4 0.2 0.3 0.2 0.3 0.4 0.3
         reward_spread: 0 0 0 0 0 0 0 0 0 0 0 0
+        gives: silent 1
         fail: 12 of 12 points are silent, and 12 of 12 is more than `most_silent`; the reward did not rise.
 
     What to do:

@@ -35,6 +35,7 @@ class PolicyClipping(PolicyRule):
     Worked example:
         clip_fraction: 0.1 0.2 0.4 0.5 0.6 0.6 0.7 0.7 0.7 0.7 0.7 0.7 0.7 0.7 0.7 0.7
         train_reward: 20 22 19 21 20 19 21 20 22 20 19 21 20 21 20 20
+        gives: start 0.15, peak 0.7, end 0.7
         warn: 0.7 is surely above 0.4, and the reward stayed at 20.
 
     What to do:

@@ -37,6 +37,7 @@ class PolicyDivergence(PolicyRule):
     Worked example:
         kl: 0.01 0.02 0.02 0.03 0.03 0.04 0.05 0.06 0.5 5 20 30 30 30 31 30
         train_reward: 0.5 0.5 0.6 0.5 0.6 0.5 0.6 0.5 0.4 0.2 0.1 0 0 0 0 0
+        gives: start 0.015, peak 30.5, end 30.5
         fail: the KL ends at 30, surely above 10, and the reward fell from 0.5 to 0.
 
     What to do:

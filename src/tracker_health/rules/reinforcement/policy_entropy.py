@@ -37,6 +37,7 @@ class PolicyEntropy(PolicyRule):
     Worked example:
         entropy: 2 1.8 1.5 1.2 0.8 0.4 0.2 0.1 0.05 0.04 0.03 0.03 0.02 0.02 0.02 0.02
         train_reward: 0.5 0.5 0.4 0.5 0.4 0.3 0.3 0.2 0.2 0.1 0.1 0.1 0.1 0.1 0.1 0.1
+        gives: start 1.9, peak 1.9, end 0.02
         fail: the entropy ends at 0.02, surely below 0.2 of 2, and the reward fell from 0.5 to 0.1.
 
     What to do:

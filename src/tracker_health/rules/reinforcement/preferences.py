@@ -44,6 +44,7 @@ class Preferences(Probe):
     Worked example:
         margin: 0 0 0 0 0 0 0 0 0 0 0 0
         chosen_logp: -20 -21 -20 -19 -20 -21 -20 -19 -20 -21 -20 -20
+        gives: start 0, end 0
         fail: the margin is 0 at all 12 points.
 
     What to do:

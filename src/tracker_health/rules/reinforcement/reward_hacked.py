@@ -38,6 +38,7 @@ class RewardHacked(Probe):
     Worked example:
         train_reward: 1 1.2 1.4 1.6 1.8 1.9 2 2.1 2.1 2.2 2.2 2.2
         reward_part: 0.5 0.48 0.45 0.4 0.36 0.3 0.27 0.24 0.22 0.2 0.2 0.2
+        gives: start 0.5, peak 0.5, end 0.2
         warn: the total rose from 1 to 2.2, and the part fell from 0.5 to 0.2, by more than 0.25 of 0.5.
 
     What to do:

@@ -46,6 +46,7 @@ class RewardLost(Probe):
 
     Worked example:
         train_reward: 20 22 21 19 20 18 17 16 14 13 11 10 9 10 9 10 9 10 9 9
+        gives: start 21, peak 19, end 9.25
         fail: it ends at 9 and began at 20; the levels span about 12, and 11 is surely more than 0.3 of that.
 
     What to do:

@@ -42,6 +42,7 @@ class RewardStands(Probe):
     Worked example:
         train_reward: 0.4 0.41 0.39 0.4 0.4 0.41 0.4 0.39 0.4 0.41 0.4 0.4 0.39 0.4 0.41 0.4 0.4 0.39 0.4 0.41 0.4 0.4
         reward_spread: 0.3 0.31 0.3 0.29 0.3 0.31 0.3 0.3 0.29 0.3 0.3 0.31 0.3 0.3 0.3 0.29 0.3 0.3 0.3 0.31 0.3 0.3
+        gives: start 0.405, peak 0.4025, end 0.4025
         warn: from half to half it rose by about 0, surely less than 0.2 of the spread of 0.3.
 
     What to do:

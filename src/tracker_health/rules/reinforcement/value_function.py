@@ -35,6 +35,7 @@ class ValueFunction(PolicyRule):
     Worked example:
         explained_variance: 0.1 0 -0.2 -0.5 -0.6 -0.5 -0.7 -0.6 -0.5 -0.6 -0.5 -0.6
         train_reward: 20 21 20 19 20 21 20 19 20 21 20 20
+        gives: start 0.1, peak 0.1, end -0.55
         warn: -0.6 is surely below -0.1, and the reward stayed at 20.
 
     What to do:

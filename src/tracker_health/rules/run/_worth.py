@@ -22,7 +22,7 @@ class EndingVerdicts(NamedTuple):
 
 _BAD = {True: Verdict.WARN, False: Verdict.FAIL, None: Verdict.FAIL}
 _INTERRUPTED = {True: Verdict.PASS, False: Verdict.WARN, None: Verdict.WARN}
-_SILENT = {True: Verdict.PASS, False: Verdict.FAIL, None: Verdict.FAIL}
+_SILENT = _INTERRUPTED  # that nobody closed it is no evidence of how it ended
 _FINE = dict.fromkeys((True, False, None), Verdict.PASS)
 _RESUME = "resume from the last checkpoint"
 TABLE: Mapping[Ended, EndingVerdicts] = {

@@ -39,6 +39,12 @@ class Crashed(Probe):
         `raise SystemExit(3)`, and `sys.exit` within `asyncio.run`, are seen by `exec` alone; behind a shell, by
         nobody. A machine that lost its power prints nothing.
 
+    Worked example:
+        param max_steps: 1000
+        optimizer fc 2x2: step=400 exp_avg=0.01*4 exp_avg_sq=1e-3*4
+        ended: out-of-memory
+        fail: it ran out of memory, after 400 of 1000 steps of its plan.
+
     What to do:
         Fix the cause that the message names, and resume from the last checkpoint.
 

@@ -28,14 +28,20 @@ class Killed(Probe):
     How it decides:
         `tracker-health exec` or the hook saw the end. Else W&B's exit code says it, or the
         tracker's status. Fail for a kill: SIGKILL, exit code 137; warn where the plan was reached. Warn for Ctrl-C,
-        SIGTERM, a time limit or a preemption; pass where the plan was reached. Fail for a run that nobody closed: W&B
+        SIGTERM, a time limit or a preemption; pass where the plan was reached. Warn for a run that nobody closed: W&B
         calls it crashed, or it was silent for `stale_after`, 6 hours; pass where the plan was reached. A plan is
         reached from 99 % on, or where the console says so.
 
     Known limits:
-        A run that logs less often than every `stale_after` fails until it logs again. Without `exec` nothing sees a
-        signal. The run then claims to go on, and is found silent later. A run that lost its connection to W&B looks
+        A run that logs less often than every `stale_after` is flagged until it logs again. Without `exec` nothing sees
+        a signal. The run then claims to go on, and is found silent later. A run that lost its connection to W&B looks
         like one that was killed.
+
+    Worked example:
+        param max_steps: 1000
+        optimizer fc 2x2: step=400 exp_avg=0.01*4 exp_avg_sq=1e-3*4
+        ended: killed
+        fail: it was killed, after 400 of 1000 steps of its plan.
 
     What to do:
         Look for the reason outside of the script: the scheduler's log, the kernel's (`dmesg`) on a lack of memory, the

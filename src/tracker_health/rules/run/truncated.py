@@ -42,6 +42,12 @@ class Truncated(Probe):
         each epoch. Where steps and epochs are planned, whichever comes first ends the run. An optimizer that was made
         again for a second stage looks like one that lost its state. So does a copied folder in which training goes on.
 
+    Worked example:
+        param max_steps: 1000
+        optimizer fc 2x2: step=400 exp_avg=0.01*4 exp_avg_sq=1e-3*4
+        gives: done 400, planned 1000, fraction 0.4
+        warn: 400 / 1000 is 0.4, below `min_fraction`.
+
     What to do:
         Resume from the last checkpoint, or find out in the console log what stopped it. When resuming, load the
         optimizer's state.

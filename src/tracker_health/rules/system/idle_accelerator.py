@@ -25,9 +25,9 @@ class IdleAccelerator(Probe):
         The run takes several times as long and costs as much more; the input pipeline is the usual reason.
 
     How it decides:
-        Over the second half of the run, as a slow first epoch fills caches. Warn when the median utilisation of the
-        busiest device is below `utilisation`. Warn, too, when the median time for data is above `data_share` of the
-        median time of a step.
+        Over the second half of the run, as a slow first epoch fills caches. Warn when the median utilisation of
+        the busiest device is below `utilisation`. Warn, too, when the median time for data is above
+        `data_share` of the median time of a step. It needs `min_points` points.
 
     Known limits:
         Utilisation shows that a kernel ran, not how well. Small models leave a device idle, and nothing is wrong with

@@ -23,9 +23,9 @@ class MemoryGrowth(Probe):
         Sooner or later the process is killed for it, often hours into a run.
 
     How it decides:
-        The level after `warm_up` of the run, up to its middle, is compared with the last part of the same length. Warn
-        when it rose by `growth` or more, beyond three standard errors, and still rises in the second half. Caches that
-        fill up level off.
+        The level after `warm_up` of the run, up to its middle, is compared with the last part of the same
+        length. Warn when it rose by `growth` or more, beyond three standard errors, and still rises in the
+        second half. Caches that fill up level off. It needs `min_points` points.
 
     Known limits:
         A cache that fills evenly to the very end of the run looks the same. So do other programs, where the memory of

@@ -32,10 +32,11 @@ class AccuracyGap(Probe):
 
     How it decides:
         From the share `late` of the run on, the gap has to be surely more than `gap_share` of what the training
-        accuracy gained since guessing. That is `least_gain` at least. Without a training accuracy, the wrong answers
-        count that its cross-entropy leaves room for. Warn also when the validation accuracy ends surely below its best:
-        by `least_fall` and `fall_share` of its gain. Meanwhile that of the training must have lost no more than
-        `train_lost`, and the validation loss lie surely above its best.
+        accuracy gained since guessing. That is `least_gain` at least. Without a training accuracy, the wrong
+        answers count that its cross-entropy leaves room for. Warn also when the validation accuracy ends surely
+        below its best: by `least_fall` and `fall_share` of its gain. Meanwhile that of the training must have
+        lost no more than `train_lost`, and the validation loss lie surely above its best. It needs `min_points`
+        points.
 
     Known limits:
         Needs 5 evaluations. A loss of both accuracies is a divergence, which the loss shows. An accuracy of another
@@ -46,6 +47,7 @@ class AccuracyGap(Probe):
         val_accuracy: 0.1 0.11 0.1 0.12 0.11 0.1 0.11 0.12 0.11 0.1 0.11 0.11
         train_loss: 2.2 1.8 1.2 0.8 0.5 0.3 0.1 0.05 0.02 0.01 0.01 0.01
         param num_classes: 10
+        gives: gap_share 0.9889, start 0.1, train_end 1
         warn: the training accuracy gained 70 points, that of the validation samples one.
 
     What to do:

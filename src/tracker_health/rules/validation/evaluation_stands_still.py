@@ -41,6 +41,7 @@ class EvaluationStandsStill(CurveRule):
     Worked example:
         train_loss: 2.3 2.0 1.7 1.5 1.3 1.1 0.9 0.8 0.7 0.6 0.5 0.4
         val_loss: 2.2831 2.1417 2.1417 2.1417 2.1417 2.1417 2.1417 2.1417
+        gives: repeats 7, evaluations 8, stands_at 2.142
         warn: the last seven evaluations are one number, while the training loss fell to a fifth.
 
     What to do:

@@ -28,10 +28,12 @@ class Overfit(CurveRule):
         From the best level on the model memorises its training samples. The last checkpoint is not the best one.
 
     How it decides:
-        Warn when the validation loss ends surely above its best level, by `rise_share` of that and `descent_share` of
-        its descent, `min_after` evaluations or more later. A rise that is likely by its size and by its trend needs
-        `steady_descent_share`. Meanwhile the training loss rose by no more than `train_lost`. Warn, too, where it ends
-        surely above the training loss by `gap_share` of that one's descent, which is `train_descent` of its start or
+        Warn when the validation loss ends surely above its best level, by `rise_share` of that and
+        `descent_share` of its descent, `min_after` evaluations or more later. A rise that is likely by its size
+        and by its trend needs `steady_descent_share`. Where the training loss surely fell meanwhile, such a
+        rise counts from `clear_share` of the best level on. It must be `noise_times` the noise of one
+        evaluation, too. The training loss rose by no more than `train_lost`. Warn, too, where it ends surely
+        above the training loss by `gap_share` of that one's descent, which is `train_descent` of its start or
         more. Their gap at the first evaluation is taken off, and the validation loss must have stopped falling.
 
     Known limits:
@@ -43,6 +45,7 @@ class Overfit(CurveRule):
     Worked example:
         train_loss: 2.3 1.6 1.2 0.9 0.7 0.5 0.4 0.3 0.25 0.2 0.15 0.1
         val_loss: 2.1 1.6 1.3 1.2 1.15 1.2 1.3 1.4 1.5 1.6 1.7 1.8
+        gives: rise_share 0.5319, best 1.175, end 1.8
         warn: 1.8 lies 0.62 above the best level of 1.18, which is half of it, while the training loss fell to 0.1.
 
     What to do:
@@ -68,6 +71,13 @@ class Overfit(CurveRule):
     steady_descent_share: Annotated[
         float, Threshold("the same where it is a steady climb", "fraction", "calibration", ge=0)
     ] = 0.03
+    clear_share: Annotated[
+        float, Threshold("the same of a steady climb clear of the noise while the training loss falls", "fraction",
+                         "design", gt=0)
+    ] = 0.05  # fmt: skip
+    noise_times: Annotated[
+        float, Threshold("what is clear of the noise, in deviations of one evaluation", "ratio", "design", gt=0)
+    ] = 6.0
     gap_share: Annotated[
         float, Threshold("distance of the two losses at the end, as a share of the training's descent", "fraction",
                          "calibration", gt=0)
@@ -86,9 +96,10 @@ class Overfit(CurveRule):
         train = evidence.curve("train_loss")
         best, rise, late = curve.best.value, curve.end - curve.best, curve.since(curve.best_step)
         steady = rise.surely_above(0.0, LIKELY) and curve.trend_since(curve.best_step) > LIKELY
-        needed = max(
-            self.rise_share * abs(best), (self.steady_descent_share if steady else self.descent_share) * curve.size
-        )
+        of_best = self.rise_share * abs(best)
+        if steady and self._still_learns(train, curve.best_step):
+            of_best = min(of_best, max(self.clear_share * abs(best), self.noise_times * curve.noise))
+        needed = max(of_best, (self.steady_descent_share if steady else self.descent_share) * curve.size)
         measured: dict[str, float | int | str] = {
             "best": best, "end": curve.end.value, "best_step": curve.best_step, "noise": curve.noise,
             "rise_share": rise.value / abs(best) if best else 0.0, "evaluations": curve.points,
@@ -129,6 +140,10 @@ class Overfit(CurveRule):
             return True
         then = train.at_step(step).value
         return train.end.value <= then + self.train_lost * abs(then)
+
+    def _still_learns(self, train: Curve | None, step: int) -> bool:
+        """Whether the training loss surely fell since a step."""
+        return train is not None and (train.at_step(step) - train.end).surely_above(0.0)
 
     def _apart(self, curve: Curve, train: Curve) -> bool:
         at_first = max(0.0, (curve.first - train.at_step(int(curve.series.steps[0]))).value)

@@ -38,6 +38,7 @@ class ValidationFlat(CurveRule):
     Worked example:
         train_loss: 1.45 1.3 1.15 1.0 0.9 0.8 0.7 0.6 0.5 0.4 0.35 0.3
         val_loss: 1.39 1.38 1.39 1.38 1.39 1.39 1.38 1.39 1.39 1.38 1.39 1.39
+        gives: gain_share 0.007194, start 1.45, train_end 0.3
         warn: the training loss fell by four fifths, the validation loss stayed at ln 4.
 
     What to do:

@@ -35,6 +35,12 @@ class DeadUnits(Probe):
         telling name that has as many rows as a layer takes inputs. Layers whose outputs are joined with others' before
         the next layer are not seen.
 
+    Worked example:
+        optimizer fc1.weight 8x2: step=100 exp_avg=0*10,0.01*6 exp_avg_sq=0*10,1e-3*6
+        optimizer fc2.weight 2x8: step=100 exp_avg=0.01*16 exp_avg_sq=1e-3*16
+        gives: layers_with_dead_units 1, largest_share 0.625
+        warn: 10 zeros fill 5 of 8 rows, which are units, as fc2 takes 8 inputs; 5 / 8 is above `dead_share`.
+
     What to do:
         Lower the learning rate or lengthen the warm-up, use a leaky activation (GELU, SiLU, LeakyReLU), and look at the
         initial biases.

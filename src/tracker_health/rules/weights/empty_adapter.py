@@ -38,6 +38,13 @@ class EmptyAdapter(Probe):
         Second matrices are known by the names that PEFT gives them (`lora_B`, `lora_embedding_B`). Initialisations that
         begin with another matrix at 0 are not known.
 
+    Worked example:
+        optimizer q.lora_A.weight 2x4: step=100 exp_avg=0*8 exp_avg_sq=1e-3*8
+        weights q.lora_A.weight 2x4: uniform(0.5)*8
+        weights q.lora_B.weight 4x2: 0*8
+        gives: idle 1, adapters 1
+        fail: after 100 steps all 8 values of the second matrix are 0, in the only adapter.
+
     What to do:
         Save the adapter from the gathered model, and look into the file before the training is deleted.
 

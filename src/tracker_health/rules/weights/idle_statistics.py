@@ -34,6 +34,15 @@ class IdleStatistics(Probe):
         Layers without weights of their own (`affine=False`), of a single channel, and normalisation without running
         statistics, say nothing.
 
+    Worked example:
+        optimizer bn.weight 4: step=100 exp_avg=0.01*4 exp_avg_sq=1e-3*4
+        weights bn.weight 4: 1.1,0.9,1,1
+        weights bn.bias 4: 0.1,-0.1,0.2,0.3
+        weights bn.running_mean 4: 0*4
+        weights bn.running_var 4: 1*4
+        gives: idle 1, layers 1
+        warn: four biases differ, so that the layer was trained; all means are 0 and all variances 1.
+
     What to do:
         Call `model.train()` before training goes on, also after each evaluation.
 

@@ -45,6 +45,15 @@ class InitialWeights(Probe):
         have moments. Without names in the optimizer, all tensors of a shape have to be as they began. OPT004 covers a
         group without a learning rate.
 
+    Worked example:
+        group: lr=0.001
+        optimizer norm.weight 4: step=100 exp_avg=0.01*4 exp_avg_sq=1e-3*4
+        optimizer norm.bias 4: step=100 exp_avg=0.01*4 exp_avg_sq=1e-3*4
+        weights norm.weight 4: 1*4
+        weights norm.bias 4: 0*4
+        gives: initial 2, stepped 2
+        fail: a step of about 0.001 would move each of 8 values, yet all are exactly 1 or 0.
+
     What to do:
         Compare `id(parameter)` in the optimizer with the model's, and look at what is saved, and when.
 

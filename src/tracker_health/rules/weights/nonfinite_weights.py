@@ -32,6 +32,12 @@ class NonfiniteWeights(Probe):
         Only a part of very large tensors is read, so a single value may be missed. In a file of 64-bit floats an
         infinite norm may be an overflow. It counts only where all values were read.
 
+    Worked example:
+        weights conv 2x2: 1,nan,1,1
+        weights fc 2x2: 1*4
+        gives: tensors 2, nonfinite_tensors 1
+        fail: one of four values of the first tensor is NaN.
+
     What to do:
         Go back to the last checkpoint whose weights are finite; look for the step at which the loss or the gradient
         stopped being so.

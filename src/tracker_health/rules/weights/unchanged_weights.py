@@ -55,6 +55,17 @@ class UnchangedWeights(Probe):
         optimizer's state, a front layer that no gradient reaches looks like a frozen one, unless its values show that
         it was never trained.
 
+    Worked example:
+        group: lr=0.001
+        optimizer fc1.weight 2x2: step=100 exp_avg=0.01*4 exp_avg_sq=1e-3*4
+        optimizer fc2.weight 2x2: step=100 exp_avg=0.01*4 exp_avg_sq=1e-3*4
+        before fc1.weight 2x2: 0.5*4
+        weights fc1.weight 2x2: 0.51*4
+        before fc2.weight 2x2: 0.3*4
+        weights fc2.weight 2x2: 0.3*4
+        gives: compared 2, unchanged 1
+        fail: fc2 is the same to the last bit; one step of 0.001 would show in values of 0.3.
+
     What to do:
         Make the optimizer after the model is complete; keep a float32 copy of 16-bit weights; compare `id(parameter)`
         in the optimizer with the model's.

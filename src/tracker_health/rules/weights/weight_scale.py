@@ -37,6 +37,12 @@ class WeightScale(Probe):
         Needs matrices in a file of weights, and no adapter. Models that scale their layers otherwise (sine networks,
         some of muP's) lie below. Without a loss they get a warning.
 
+    Worked example:
+        weights fc1.weight 4x4: 5*16
+        weights fc2.weight 4x4: 5*16
+        gives: scale 10, scale_by_smaller_side 10
+        warn: fan-in and fan-out are 4; 5 times the root of 4 is 10, above `max_scale`.
+
     What to do:
         Look at the initialisation, and at the weight decay times the learning rate.
 

@@ -26,6 +26,7 @@ from tracker_health.evidence import (
     Weights,
     confirm,
     plan_of,
+    planned_epochs,
     planned_steps,
     stood,
 )
@@ -102,7 +103,7 @@ class FileEvidence:
     text_log: TextLog | None = None
     printed: list[Series] = field(default_factory=list)
     printed_plan: dict[str, str] = field(default_factory=dict)
-    printed_epoch: int | None = None
+    printed_epoch: float | None = None
     printed_step: int | None = None
     snapshot: bool = False
     problems: list[Problem] = field(default_factory=list)
@@ -154,6 +155,7 @@ class FileEvidence:
             global_step=trainer.global_step if trainer else None,
             epoch=trainer.epoch if trainer else self.printed_epoch,
             printed_step=counted,
+            printed_epochs=planned_epochs(self.printed_plan),
             snapshot=self.snapshot,
             children=known.children,
             experiment=known.experiment,

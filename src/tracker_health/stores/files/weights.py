@@ -41,6 +41,7 @@ _FEWEST_BEFORE = 2  # checkpoints
 _MOST_SHARDS = 1000
 # Decoders that name their modules as others do and define them in another order: of an adapter on some of these
 # modules alone, nothing else tells.
+_MOST_NAME = 100
 _OTHER_ORDER = re.compile(r"xglm", re.IGNORECASE)
 
 
@@ -205,7 +206,10 @@ def _read(
             wanted = opened.near and request.needs(Part.WEIGHTS, Part.WEIGHT_CHANGES)
             budget = Budget() if wanted else None
             tensors = described(opened.tensors, budget)
-            found.weights = Weights(source=files.source, tensors=tensors, in_order=opened.in_order)
+            task, beside = _adapter_settings(archives.tree, checkpoint) if wanted else ("", ())
+            found.weights = Weights(
+                source=files.source, tensors=tensors, in_order=opened.in_order, task=task, saved_beside=beside
+            )
             if found.optimizer is not None:
                 _attribute(archives, checkpoint, found.optimizer, opened, found)
             compared = opened.near and request.needs(Part.WEIGHT_CHANGES)
@@ -330,13 +334,27 @@ def _attribute(
 
 def _has_other_order(tree: FileTree, checkpoint: RunFile) -> bool:
     """Whether the configuration of an adapter says that its model is one whose names mislead."""
+    document = _adapter_config(tree, checkpoint)
+    told = (document.get("base_model_name_or_path"), document.get("auto_mapping"))
+    return bool(_OTHER_ORDER.search(str(told)[:2000]))
+
+
+def _adapter_settings(tree: FileTree, checkpoint: RunFile) -> tuple[str, tuple[str, ...]]:
+    """The task of an adapter, and the modules that are saved whole beside it, by its configuration."""
+    document = _adapter_config(tree, checkpoint)
+    task, beside = document.get("task_type"), document.get("modules_to_save")
+    named = [one for one in beside if isinstance(one, str)] if isinstance(beside, list) else []
+    return task[:_MOST_NAME] if isinstance(task, str) else "", tuple(one[:_MOST_NAME] for one in named[:_MOST_NAME])
+
+
+def _adapter_config(tree: FileTree, checkpoint: RunFile) -> dict[str, Any]:
+    """The configuration of an adapter beside a checkpoint; empty where there is none."""
     for file in tree.files:
         if file.folder == checkpoint.folder and file.name == "adapter_config.json":
             document = _json(tree, file)
             if isinstance(document, dict):
-                told = (document.get("base_model_name_or_path"), document.get("auto_mapping"))
-                return bool(_OTHER_ORDER.search(str(told)[:2000]))
-    return False
+                return document
+    return {}
 
 
 def _contents_agree(archives: _Archives, checkpoint: RunFile, state: OptimizerState, opened: _Opened) -> bool | None:

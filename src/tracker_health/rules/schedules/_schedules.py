@@ -12,6 +12,7 @@ from tracker_health.words.ending import Ended
 
 LOSSES = ("train_loss", "val_loss")
 ACCURACIES = ("train_accuracy", "val_accuracy", "val_auc")
+STEPS_OF_SCHEDULE = "give the scheduler the number of optimizer steps, and step it once per optimizer step"
 
 _WARM_UP = re.compile(
     r"(?:(?:train|trainer|training|optim|optimizer|lr|schedule|scheduler|lr_scheduler|args|config)[./])*"

@@ -1,0 +1,108 @@
+"""GEN007."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+
+from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence.curve import FEW_POINTS
+from tracker_health.facts.accuracy import NEEDS, SCORE, Shares, measures, percent, scores
+from tracker_health.report.result import Finding
+from tracker_health.rules.probe import Probe, Symptom, Threshold
+from tracker_health.rules.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
+from tracker_health.words.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreStandsStill(Probe):
+    """An accuracy or another score never moves.
+
+    What it finds:
+        An accuracy, an area under the ROC curve, or all other scores (a Dice, an F1), that stay on one number.
+
+    Why it matters:
+        The model gives one answer for all samples, or no answer that counts, whatever its loss does.
+
+    How it decides:
+        After the first fifth of the values, `min_still` of them or more. Warn when they span less than `still`, and the
+        highest lies between `constant_above` and a half. Where the training loss did not surely come down, warn below
+        `constant_below` instead, and above nothing. Of other scores than accuracies and areas all have to stand.
+
+    Known limits:
+        An accuracy above a half that stands may be that of a model which was good from the start. Below
+        `constant_above` it may be one of whole sequences, of which none is right yet.
+
+    Worked example:
+        val_accuracy: 0.2 0.25 0.25 0.25 0.25 0.25 0.25 0.25 0.25 0.25 0.25 0.25
+        train_loss: 1.5 1.45 1.41 1.4 1.4 1.39 1.39 1.39 1.39 1.39 1.39 1.39
+        gives: end 0.25
+        warn: ten values after the first fifth are 25 %.
+
+    What to do:
+        Look at what the model answers to ten samples, and at how the score is computed.
+
+    References:
+        None: a comparison of values.
+    """
+
+    code = "GEN007"
+    name = "score-stands-still"
+    symptom = Symptom.NOT_LEARNING
+    since = "0.1.1"
+
+    constant_above: Annotated[
+        float, Threshold("accuracy up to which one number all along may be that of whole sequences", "share of answers",
+                         "design", ge=0, le=1)
+    ] = 0.05  # fmt: skip
+    constant_below: Annotated[
+        float, Threshold("accuracy below which one number all along is none that was learnt", "share of answers",
+                         "design", gt=0, le=1)
+    ] = 0.9  # fmt: skip
+    still: Annotated[float, Threshold("span of values that stand still", "share of answers", "design", ge=0)] = 0.001
+    min_still: Annotated[int, Threshold("values that stand still", "points", "design", ge=4)] = 8
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        first, *others = NEEDS
+        return (replace(first, any_of=(*first.any_of, SCORE)), *others)
+
+    def judge(self, evidence: Evidence) -> Finding:
+        if is_of_another_model(evidence):
+            return Finding.skipped(OF_ANOTHER_MODEL)
+        known, others = list(measures(evidence, self.min_still)), scores(evidence, self.min_still)
+        if not (known or others):
+            return Finding.skipped(f"no score has {self.min_still} values")
+        still = [one for one in known if self._stands(one.judged, evidence)]
+        if not still and others and all(self._stands(one.judged, evidence) for one in others):
+            still = others
+        if still:
+            return _standing(still[0])
+        moved = (known or others)[0]
+        return Finding.passed(f"the {moved.whose} {moved.name} moves, and ends at {percent(moved.end)}")
+
+    def _stands(self, shares: Series, evidence: Evidence) -> bool:
+        """Whether hardly an answer changed, of a model that gives all samples the same one."""
+        values, loss = shares.values[len(shares) // 5 :], evidence.curve("train_loss")
+        fell = loss is None or loss.kept.surely_above(0.0)
+        least, most = (self.constant_above, 0.5) if fell else (-1.0, self.constant_below)
+        if len(values) < self.min_still or not least < values.max() < most:
+            return False
+        return bool(np.ptp(values) < self.still)
+
+
+def _standing(shares: Shares) -> Finding:
+    n = len(shares.judged)
+    rest = shares.judged.values[n // 5 :]
+    low, high = (percent(float(one)) for one in (rest.min(), rest.max()))
+    said = f"the {shares.whose} {shares.name} stays between {low} and {high} after the first fifth of {n} values"
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"{said}: one answer for all",
+        remedy="look at what the model answers to ten samples, and at how the score is computed",
+        measured={"end": shares.end, "points": n},
+        steps=(int(shares.judged.steps[0]),),
+        confidence="high" if n >= FEW_POINTS else "low",
+    )
