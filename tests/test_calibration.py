@@ -27,7 +27,10 @@ def test_the_share_is_of_the_runs_that_were_judged():
 @pytest.mark.usefixtures("drawn")
 def test_a_rule_that_judged_nothing_and_found_nothing():
     alarms, found, when = module.calibration("AAA002")
-    assert alarms == "None of the 100 certified healthy validation runs had what it judges."
+    assert (
+        alarms
+        == "None of the 100 certified healthy validation runs had what it judges: its false-alarm rate is unknown."
+    )
     assert found == "It found none of 13 faulty runs with faults that its symptom would name (f 9, g 4)."
     assert "2030-01-02" in when
 

@@ -216,6 +216,22 @@ def settings() -> Iterator[Entry]:
         "setting-not-applied", "Another rate than the one set", "The params ask for 5e-5, the log has 0.01.",
         _loss(descent(72, end=1.4), series("learning_rate", np.full(N, 0.01)), params={"learning_rate": 5e-5}),
     )  # fmt: skip
+    norm = replace(series("grad_norm", np.where(STEPS < 250, 1.0, np.nan), name="grad/norm_gamma"), role=None)
+    yield of(
+        "nonfinite-metric", "A metric nobody looks at", "The gradient norm of one layer is NaN, the loss is not.",
+        replace(_loss(descent(73, end=0.7)), odd=(norm,)),
+    )  # fmt: skip
+    yield of(
+        "part-dead", "A part of the loss at 0", "The loss of the boxes is 0 throughout, that of the classes falls.",
+        _loss(
+            descent(74, end=0.4), series("loss_part", np.zeros(N), name="box_loss"),
+            series("loss_part", descent(74, end=0.4), name="cls_loss"),
+        ),
+    )  # fmt: skip
+    yield of(
+        "loss-explodes", "A critic that explodes", "Its loss grows from 5 to 1e12, the reward does not show it.",
+        run("run", series("objective_loss", 5 * np.exp(STEPS / 15.0) * (1 + noise(75, N, 0.1)), name="critic_loss")),
+    )  # fmt: skip
     for name, title, sentence, params in (
         ("decay-too-strong", "Weight decay of 5", "5 % of all weights go in each step.",
          {"weight_decay": 5.0, "lr": 0.01}),
@@ -272,6 +288,24 @@ def validation() -> Iterator[Entry]:
     yield of(
         "score-stands-still", "A score that never moves", "A quarter is right at every evaluation: one answer for all.",
         _loss(descent(54, end=1.2), held_out(np.concatenate([[0.2, 0.22], np.full(18, 0.25)]), "val_accuracy")),
+    )  # fmt: skip
+    rises = 0.8 - 0.6 * np.exp(-(k + 1) / 4)
+    yield of(
+        "score-at-worst", "A score of 0", "Not one answer counts, at every evaluation, while the loss falls.",
+        _loss(descent(55, end=0.5), held_out(np.zeros(20), "higher_better_val")),
+    )  # fmt: skip
+    yield of(
+        "score-lost", "A score that is lost", "It rises to 0.75 and falls to 0.4, while the loss keeps falling.",
+        _loss(descent(56, end=0.5), held_out(rises - 0.04 * np.clip(k - 9, 0, None), "higher_better_val")),
+    )  # fmt: skip
+    by_class = (("IoU.road", rises), ("IoU.car", np.zeros(20)))
+    yield of(
+        "class-at-zero", "A class that is never predicted", "One class is at 0 at every evaluation, the other is not.",
+        _loss(descent(57, end=0.5), *(series("higher_better_val", v, name=n, every=20) for n, v in by_class)),
+    )  # fmt: skip
+    yield of(
+        "nonfinite-score", "A score that is not a number", "From the eighth evaluation on it is NaN.",
+        _loss(descent(58, end=0.5), held_out(np.where(k < 8, rises, np.nan), "higher_better_val")),
     )  # fmt: skip
     good = 0.9 - 0.8 * np.exp(-(k + 1) / 4)
     yield of(

@@ -422,7 +422,7 @@ def test_what_a_baseline_shows_is_in_a_box_of_its_own():
 
 def test_what_was_not_there_is_listed_once_with_the_way_to_get_it():
     text, report = page(evidence(*CASES["healthy"]))
-    assert len([one for one in report.skipped if one.details.get("role") == "val_accuracy"]) == 3
+    assert len([one for one in report.skipped if one.details.get("role") == "val_accuracy"]) == 7
     assert text.count("log it after each evaluation, as val_accuracy") == 1
     assert "GEN003, GEN004" in text
 

@@ -136,6 +136,12 @@ def test_the_worked_example(rule, make, judge):
         steps = tuple(int(step) for step in example.parts["resumed"].split())
         parts["text_log"] = TextLog(source="train.log", lines=99, rows=last, resumed=steps)
     series += gap_of(example, make)
+    odd = [
+        make.series(values_of(text), role=None, name=key.partition(" ")[2])
+        for key, text in example.parts.items()
+        if key.startswith("odd ")
+    ]
+    parts["odd"] = tuple(odd)
     seen = Ending(how=Ended(example.parts["ended"]), by="it") if "ended" in example.parts else None
     info = RunInfo(params=example.params, metric_names=tuple(one.name for one in series), seen=seen)
     evidence = make.evidence(None, *series, info=info, optimizer=optimizer_of(example), **parts)

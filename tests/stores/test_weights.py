@@ -215,6 +215,24 @@ def test_a_family_that_misleads_is_known_by_the_adapters_configuration(tmp_path)
     assert read(tmp_path / "run").optimizer.attribution is Attribution.UNATTRIBUTED
 
 
+@pytest.mark.parametrize(
+    ("config", "task", "beside"),
+    [
+        ({"task_type": "SEQ_CLS", "modules_to_save": None}, "SEQ_CLS", ()),
+        ({"task_type": "SEQ_CLS", "modules_to_save": ["score"]}, "SEQ_CLS", ("score",)),
+        ({"task_type": ["x"], "modules_to_save": "score"}, "", ()),
+        ([], "", ()),
+    ],
+)
+def test_what_the_adapters_configuration_says(tmp_path, config, task, beside):
+    shutil.copytree(ADAPTER, tmp_path / "run")
+    (tmp_path / "run" / "adapter_config.json").write_text(json.dumps(config))
+    weights = read(tmp_path / "run").weights
+    assert (weights.task, weights.saved_beside) == (task, beside)
+    found = [one for one in check(tmp_path / "run").findings if one.code == "WGT008"]
+    assert bool(found) == (task == "SEQ_CLS" and not beside)
+
+
 def save_pair(folder, before, after):
     for step, tensors in ((2, before), (4, after)):
         save_optimizer(folder / f"checkpoint-{step}", (2,), steps=step)

@@ -361,7 +361,9 @@ class Facts:
     @cached_property
     def rises_throughout(self) -> bool:
         """Whether the training loss only ever rose."""
-        return self.loss is not None and self.has("LOS004", "LOS005") and turns.rises_throughout(self.loss)
+        if self.loss is None or self.loss.series.guessed:  # a guessed sum may be of weights that nobody knows
+            return False
+        return self.has("LOS004", "LOS005") and turns.rises_throughout(self.loss)
 
     @property
     def something_else_moved(self) -> bool:

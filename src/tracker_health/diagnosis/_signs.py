@@ -178,6 +178,13 @@ FELL_BACK = _number(
     lambda facts: facts.fell_back is not None,
     lambda facts: None if facts.fell_back is None else facts.fell_back.step,
 )
+PART_OF_LOSS_DEAD = _finding("a part of the loss is 0 while another one moves", "LOS020", "loss")
+PART_OF_REWARD_STANDS = _finding("a part of the reward never changes", "LOS020", "reward")
+SCORE_AT_WORST = _finding("a held-out score never left its worst value, while the training loss fell", "GEN008")
+SCORE_NAN = _finding("a held-out score is NaN or infinite", "GEN011", where=lambda facts: not facts.has("LOS001"))
+SCORE_STANDS = _finding("a held-out score never moves", "GEN007", where=lambda facts: not facts.has("LOS005", "LOS006"))
+SCORE_LOST = _finding("a held-out score fell far below its best", "GEN009")
+CLASS_AT_ZERO = _finding("one class is at 0 throughout", "GEN010")
 NOT_AS_SET = _finding("a setting is another one in the log than in the params", "OPT013")
 RATE_NOT_AS_SET = _finding("the learning rate is another one in the log than in the params", "OPT013", "rate")
 A_MULTIPLE = _finding("the training loss is a whole multiple of the validation loss", "GEN006")

@@ -37,6 +37,7 @@ class AsRead:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    odd: tuple[Series, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
     fingerprint: str = ""
 

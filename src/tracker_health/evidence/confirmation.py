@@ -11,6 +11,7 @@ import numpy as np
 
 from tracker_health.evidence.series import FloatArray, Series
 from tracker_health.roles import (
+    BESIDE_ADVERSARIES,
     LOSS_PART,
     LOSSES,
     OBJECTIVE_LOSS,
@@ -70,10 +71,22 @@ def confirm(series: Iterable[Series], roles: MetricRoles) -> Confirmed:
         if not any(one.role == whole and len(one) for one in found):
             terms = [one for one in found if one.role == term and len(one) and meanings[one.name].part == "term"]
             found += _sum(_longest(terms, meanings), whole, notes)
+    found = _with_a_distance(found, meanings)
     found.sort(key=lambda one: _preference(one, meanings))
     notes += _of_evaluation_sets(found, meanings)
     notes += _of_guesses(found)
     return Confirmed(tuple(found), tuple(printable(note, _SHOWN) for note in notes))
+
+
+def _with_a_distance(found: list[Series], meanings: Mapping[str, Meaning]) -> list[Series]:
+    """With a generator's distance to the data as the training loss, where there is no other one: the losses of
+    adversaries need not fall, and it has to.
+    """
+    known = [one for one in found if one.name in meanings and meanings[one.name].why == BESIDE_ADVERSARIES and len(one)]
+    if not known or any(one.role == TRAIN_LOSS and len(one) for one in found):
+        return found
+    longest = max(known, key=len)
+    return [replace(one, role=TRAIN_LOSS, guessed=True) if one is longest else one for one in found]
 
 
 def _named(series: Series, meaning: Meaning) -> Series:

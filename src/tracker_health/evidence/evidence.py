@@ -23,7 +23,8 @@ class Evidence(AsRead):
 
     ``missing`` gives, for parts that are not there, a reason better than "not found" (several unrelated checkpoints,
     a file above the download limit). ``notes``: what a reader of the verdict should know besides. ``unread``: logs of
-    which no number was understood. ``baseline``: what is usual for runs of this kind, where a person named it.
+    which no number was understood. ``odd``: metrics that no rule asks for, some of whose values are NaN or infinite.
+    ``baseline``: what is usual for runs of this kind, where a person named it.
     """
 
     baseline: Baseline | None = None

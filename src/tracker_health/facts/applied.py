@@ -28,6 +28,7 @@ _COPIES = re.compile(
 )
 _FEWEST = 5
 _NEAR = 0.1
+_SHORTEST = 10  # steps of a warm-up, of which a log may show anything
 _WARM_UP = ("warmup_steps", "num_warmup_steps")
 _AT_THE_TOP, _EARLY = 0.9, 0.25
 
@@ -63,12 +64,13 @@ def rate_not_applied(evidence: Evidence, times: float) -> NotApplied | None:
     said = {name: value for name, value in _numbers(params) if _IN_DEEPSPEED.fullmatch(name) and value > 0.0}
     logged = Settings(evidence).logged_rates
     rates = [one for one in logged if len(one) >= _FEWEST and _has_peaked(one)]
-    begun_again = any(
-        one.superseded or one.went_back for one in evidence.all_of("learning_rate")
-    )  # the params may be of the first time
-    if begun_again or not rates or len(set((own or said).values())) != 1:
+    if not rates or len(set((own or said).values())) != 1:
         return None
     name, value = next(iter((own or said).items()))
+    # Also of an attempt that a later one wrote over: the params may be that one's.
+    ever = np.concatenate([one.values for one in evidence.all_of("learning_rate")])
+    if np.any((ever > value / times) & (ever < value * times) & (ever >= np.nanmax(ever) / times)):
+        return None
     peaks = {one.name: float(one.values.max()) for one in rates}
     series, peak = min(peaks.items(), key=lambda one: abs(np.log(one[1] / value)))
     ratio = peak / value
@@ -83,7 +85,7 @@ def warm_up_not_applied(evidence: Evidence) -> NotApplied | None:
     warm_up = positive(evidence.info.params, _WARM_UP)
     for rate in Settings(evidence).logged_rates:
         top = int(rate.steps[np.argmax(rate.values >= _AT_THE_TOP * rate.values.max())])
-        long = warm_up is not None and int(rate.steps[-1]) >= 2 * warm_up
+        long = warm_up is not None and _SHORTEST <= warm_up <= int(rate.steps[-1]) / 2
         if warm_up is None or len(rate) < _FEWEST or not long or top > _EARLY * warm_up or not rate.values.max() > 0.0:
             return None
         said = (

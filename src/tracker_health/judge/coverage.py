@@ -9,6 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Part
 from tracker_health.facts.learnt import is_drawn, learnt_by
+from tracker_health.facts.scores import HELD_OUT as SCORES
 from tracker_health.facts.steps import is_smoke_test
 from tracker_health.report.result import Judged, ProbeResult, SkippedProbe
 from tracker_health.rules.probe import Probe
@@ -17,6 +18,7 @@ from tracker_health.words.verdict import Verdict
 
 _REASON_CHARACTERS = 300
 _NOTED = frozenset(("kept", "state_begins"))  # measures of a rule that passed for a reason that a reader should know
+_FEW_CHECKS = 4
 _DRAWN = "single values of the loss scatter by as much as all of it, as where timesteps are drawn"
 
 MAIN_SIGNALS = frozenset(("train_loss", "val_loss", "train_reward", "val_reward"))
@@ -27,7 +29,7 @@ _PARTS: tuple[tuple[str, frozenset[str]], ...] = (
     ("validation", frozenset(("val_loss",))),
     (
         "accuracy or reward",
-        frozenset(("train_accuracy", "val_accuracy", "train_auc", "val_auc", "train_reward", "val_reward")),
+        frozenset(("train_accuracy", "train_auc", "train_reward", "val_reward", *SCORES)),
     ),
     ("gradients", frozenset(("grad_norm", "gap_grads"))),
     ("learning rate", frozenset(("learning_rate", Part.SAVED_SCHEDULE))),
@@ -103,8 +105,24 @@ def _learnt_without_it(evidence: Evidence) -> str:
         return learnt_by(evidence) or (_DRAWN if is_drawn(evidence) else "")
 
 
+_TO_KNOW_MORE = {
+    "loss": "a held-out loss or score, and the gradient norm",
+    "validation": "the training loss",
+    "accuracy or reward": "the loss; of a policy its entropy and its KL divergence",
+    "gradients": "the loss",
+    "optimizer": "the loss",
+    "weights": "the loss",
+}
+"""What to log, where a part of a run is all that could be judged."""
+
+
 def notes_on(evidence: Evidence, outcomes: Sequence[RuleOutcome]) -> Iterator[str]:
     """What a reader of a pass should know of it."""
+    parts = (one.part for one in coverage_of(evidence, outcomes) if one.state == "judged")
+    judged = [part for part in parts if part in _TO_KNOW_MORE]
+    checks = sum(one.votes and isinstance(one.result, ProbeResult) for one in outcomes)
+    if len(judged) == 1 and checks <= _FEW_CHECKS:
+        yield f"only the {judged[0]} could be judged; to know more, log {_TO_KNOW_MORE[judged[0]]}"
     for one in outcomes:
         if isinstance(one.result, ProbeResult) and one.votes and not _NOTED.isdisjoint(one.result.measured):
             yield f"{one.result.code}: {one.result.message}"

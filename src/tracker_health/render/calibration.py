@@ -11,6 +11,8 @@ from typing import Any
 _FILE = "calibration.json"
 _MOST_FAULTS = 6
 _FEW_FAULTS = 2
+_FEWEST_HEALTHY = 30
+"""Healthy runs that had what a rule judges: of fewer its rate of false alarms is not known."""
 
 
 @cache
@@ -35,6 +37,15 @@ def calibration(code: str) -> list[str]:
         _found(rule),
         f"Measured on {measured['date']} by {by}; how: [accuracy](../accuracy.md).",
     ]
+
+
+def why_rate_unknown(code: str) -> str:
+    """Why nobody knows how often a rule is a false alarm; empty where that was measured, and for rules of plugins."""
+    rule = _measured()["rules"].get(code)
+    judged = None if rule is None else rule.get("judged", _measured()["healthy"])
+    if judged is None or judged >= _FEWEST_HEALTHY:
+        return ""
+    return f"its false-alarm rate is unknown: {judged or 'none'} of the healthy runs had what it judges"
 
 
 def how_often_right(code: str) -> list[str]:
@@ -99,10 +110,12 @@ def _alarms(rule: dict[str, Any], healthy: int) -> str:
     if judged is None:  # measured before that was counted
         return f"On {healthy} certified healthy validation runs, judged or not, it objected to {alarms}."
     if judged == 0:
-        return f"None of the {healthy} certified healthy validation runs had what it judges."
+        none = f"None of the {healthy} certified healthy validation runs had what it judges"
+        return f"{none}: its false-alarm rate is unknown."
+    unknown = " Its false-alarm rate is unknown: these are too few." if judged < _FEWEST_HEALTHY else ""
     return (
         f"It had something to judge in {judged} of {healthy} certified healthy validation runs, and objected to "
-        f"{alarms} of them ({alarms / judged:.1%})."
+        f"{alarms} of them ({alarms / judged:.1%}).{unknown}"
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from tracker_health.judge.doc_links import page_about
+from tracker_health.render.calibration import why_rate_unknown
 from tracker_health.report.result import ErrorEntry, ProbeResult, Report, once_a_source
 from tracker_health.text import count, printable, short_name
 from tracker_health.words.diagnosis import Diagnosis
@@ -67,6 +68,9 @@ def report_lines(
         yield from _wrapped(report.summary, width, _INDENT)
     for note in report.notes:
         yield from _wrapped(f"note: {note}", width, "  ", hanging="  ")
+    for finding in report.findings:
+        if finding.votes and (why := why_rate_unknown(finding.code)):
+            yield from _wrapped(f"note: {finding.code}: {why}", width, "  ", hanging="  ")
     yield from _judged_lines(report, width, verbose=verbose)
     yield from _rest_lines(report, width, verbose=verbose)
 

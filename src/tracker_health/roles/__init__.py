@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from tracker_health.roles.decided import NOTHING_READ, OWN_PREFIXES, MetricRoles, RolePlan, understand
 from tracker_health.roles.meaning import (
     ANY_LOSS,
+    BESIDE_ADVERSARIES,
     LOSS_PART,
     LOSSES,
     OBJECTIVE_LOSS,
@@ -28,7 +29,7 @@ from tracker_health.roles.patterns import DEFAULT_PATTERNS, Patterns
 from tracker_health.roles.words import HELD_OUT, HELD_OUT_BESIDE_TR, normal_form, word_set, words_of
 
 __all__ = [
-    "ANY_LOSS", "DEFAULT_PATTERNS", "HELD_OUT_WORDS", "LOSSES", "LOSS_PART", "NOTHING_READ", "OBJECTIVE_LOSS", "OWN_PREFIXES", "REWARDS", "SHOW_TRAINING",
+    "ANY_LOSS", "BESIDE_ADVERSARIES", "DEFAULT_PATTERNS", "HELD_OUT_WORDS", "LOSSES", "LOSS_PART", "NOTHING_READ", "OBJECTIVE_LOSS", "OWN_PREFIXES", "REWARDS", "SHOW_TRAINING",
     "TERMS", "TRAIN_LOSS", "VAL_LOSS", "VAL_LOSS_TERM", "Meaning", "MetricRoles", "Patterns", "RolePlan", "adversary_of", "assign",
     "is_perplexity", "normal_form", "understand", "word_set", "words_of",
 ]  # fmt: skip

@@ -37,6 +37,9 @@ SHOW_TRAINING = frozenset(
 )
 """Roles of what a run's history is read for: one that has none of them shows nothing of whether training worked."""
 
+BESIDE_ADVERSARIES = "a distance to the data, beside adversaries"
+"""Why a loss is one that has to fall, though the names show an adversarial pair."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:

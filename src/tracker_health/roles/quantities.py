@@ -26,7 +26,7 @@ PURPOSES = word_set("cost objective criterion elbo energy likelihood loglik ll")
 """What was minimised or maximised, though it is not called a loss."""
 LIKELIHOODS = word_set("ce nll elbo")
 LOSS_FUNCTIONS = LIKELIHOODS | word_set("bce mse mae l1 l2 huber focal hinge smooth binary multi multiclass")
-WHOLE = word_set("total overall final all sum")
+WHOLE = word_set("total overall final all sum vae")
 
 _RUNNING = word_set("running smooth smoothed ema")
 _ONE_OF_SEVERAL = word_set("rank gpu worker process device fold seed replica")

@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tracker_health.roles import quantities as q
-from tracker_health.roles.meaning import LOSS_PART, OBJECTIVE_LOSS, TRAIN_LOSS, VAL_LOSS, VAL_LOSS_TERM, Meaning
+from tracker_health.roles.meaning import (
+    BESIDE_ADVERSARIES,
+    LOSS_PART,
+    OBJECTIVE_LOSS,
+    TRAIN_LOSS,
+    VAL_LOSS,
+    VAL_LOSS_TERM,
+    Meaning,
+)
 from tracker_health.roles.objectives import Objective, is_of_an_adversary
 from tracker_health.roles.quantities import Reading, reading_of
 from tracker_health.roles.words import HELD_OUT, TRAINING, word_set, words_of
@@ -18,6 +26,8 @@ _OF_THE_NAME_ALONE = word_set(
 )
 """Quantities that are called as the role that they have, whatever the other names are."""
 _ADVERSARY = word_set("gen generator disc discriminator adversarial")
+# What a generator's samples are compared by with the data: it is to fall, whatever the adversaries do.
+_OF_THE_DATA = word_set("mel stft recon reconstruction rec pixel pix perceptual l1 l2")
 # A loss of these is never the whole objective, however alone.
 _COMPANIONS = word_set("aux z balancing router mtp load")
 # Words that make a held-out loss a term, where others would name a data set.
@@ -104,6 +114,8 @@ class Run:
         for one in self._losses:
             if self._objective.rewarded and one.rest - _OF_A_POLICY == {"kl"} and not one.held_out:
                 self._take(one, "kl", "what keeps a policy near its reference")
+            elif self._objective.adversaries and one.words & _OF_THE_DATA and not one.held_out:
+                self._take(one, LOSS_PART, BESIDE_ADVERSARIES)
             elif not self._objective.falls or one.words & _ADVERSARY:
                 self._take(one, OBJECTIVE_LOSS, "it need not fall: the names show rewards or adversaries")
         train = {one: self._key(one) for one in falling if not one.held_out}

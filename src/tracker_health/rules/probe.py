@@ -32,7 +32,7 @@ EXAMPLE = "Worked example"
 _OPTIONAL = (CASES, EXAMPLE)
 _BEFORE_CASES = "How it decides"
 _PARAM, _GIVES = "param ", "gives"
-_PARTS = frozenset(("optimizer", "group", "schedule", "weights", "before", "task", "gap", "resumed", "ended"))
+_PARTS = frozenset(("optimizer", "group", "schedule", "weights", "before", "task", "gap", "odd", "resumed", "ended"))
 _CASE = re.compile(r"([a-z][a-z0-9]*(?:-[a-z0-9]+)*): (\S.*)")
 
 WITHOUT: ContextVar[frozenset[str]] = ContextVar("special cases that are switched off", default=frozenset())
@@ -202,7 +202,8 @@ class WorkedExample:
     ``parts``: what else the run left, each line by what comes before its colon: ``optimizer NAME``, ``group NAME`` (the
     optimizer's settings of the parameters whose names begin so), ``schedule`` (a saved scheduler), ``weights NAME``,
     ``before NAME`` (weights of the checkpoint before), ``task`` (of an adapter), ``gap KIND/NAME`` (statistics of a
-    tensor), ``resumed`` (steps), ``ended``. ``gives``: measures of the finding, with the numbers that come out.
+    tensor), ``odd NAME`` (a metric that no other rule looks at), ``resumed`` (steps), ``ended``. ``gives``: measures of
+    the finding, with the numbers that come out.
     """
 
     series: Mapping[str, tuple[float, ...]]

@@ -67,7 +67,9 @@ LABELS_DO_NOT_MATCH = Cause(
     about="""Inputs and labels do not belong together.
     Labels of other samples, or inputs that say nothing about them: the model learns no more than how frequent each
     answer is, or memorises what does not carry over to other samples.""",
-    explains=codes("LOS005 LOS018 LOS006 LOS008 GEN001 GEN002 GEN003 GEN007 GEN004 OPT003 OPT019 WGT003 OPT010"),
+    explains=codes(
+        "LOS005 LOS018 LOS006 LOS008 GEN001 GEN002 GEN003 GEN007 GEN004 OPT003 OPT019 WGT003 OPT010 GEN008 GEN009"
+    ),
     requires=(
         signs.INPUTS_ZERO,
         signs.NOT_LEARNT_THOUGH_IT_COULD,
@@ -162,7 +164,7 @@ OVERFITTING = Cause(
     about="""The model memorises its training samples.
     The training loss falls on while that of other samples rises: too few samples, too many epochs, too little
     regularisation.""",
-    explains=codes("GEN001 GEN002 GEN004 LOS012"),
+    explains=codes("GEN001 GEN002 GEN004 LOS012 GEN009"),
     requires=(signs.OVERFITS, signs.GAP_OF_ACCURACY),
     speaks=(signs.VALIDATION_FLAT, signs.VALIDATION_GUESSES, signs.LOSS_FLAT, signs.NO_NOISE),
     judged={signs.OVERFITS: 6.0},
@@ -194,13 +196,38 @@ EVALUATION_STUCK = Cause(
     about="""The evaluation does not look at the model that is trained, or not at its answers.
     It gives one number while training goes on, or no number at all: a copy or an average that is not updated, labels
     that are all masked, half precision in the evaluation alone.""",
-    explains=codes("GEN005 LOS001 GEN003 GEN007 GEN002"),
+    explains=codes("GEN005 LOS001 GEN003 GEN007 GEN002 GEN008 GEN011"),
     requires=(signs.ONE_NUMBER_WHILE_IT_MOVES, signs.NAN_IN_EVALUATION),
     speaks=(signs.NONE_CHANGED, signs.SCALE_FELL, signs.RATE_BEYOND),
     never=(signs.NONE_CHANGED, signs.RATE_ZERO, signs.SCALE_FELL),
     says=_does_not_follow,
     do=_look_at_the_evaluation,
     test="evaluate the trained model on its training samples",
+    from_the_start=True,
+)
+
+EVALUATION_BROKEN = Cause(
+    name="evaluation-broken",
+    title="the evaluation does not measure what is learnt",
+    about="""A held-out score is at its worst, on one number, or NaN, while the training loss comes down.
+    Labels have other numbers in the held-out set, answers are decoded wrongly, a threshold lets nothing through, or the
+    model gives one answer for all.""",
+    explains=codes("GEN007 GEN008 GEN011"),
+    requires=(signs.SCORE_AT_WORST, signs.SCORE_NAN, signs.SCORE_STANDS),
+    do="look at ten held-out samples with their labels and the model's answers, as the score's function gets them",
+    test="compute the score on the training samples, and by hand on ten samples",
+    from_the_start=True,
+)
+
+CLASS_NEVER_PREDICTED = Cause(
+    name="class-never-predicted",
+    title="one class is never predicted",
+    about="""One class is never predicted, and the mean over the classes hides it.
+    The class is rare, its label has another number in the held-out set, or the loss ignores it.""",
+    explains=codes("GEN010"),
+    defines=(signs.CLASS_AT_ZERO,),
+    do="count the labels of each class in both sets, and look at the numbers that they have there",
+    test="print how often each class is predicted on the training samples",
     from_the_start=True,
 )
 
@@ -213,4 +240,6 @@ CAUSES = (
     OUTLIERS_IN_DATA,
     OVERFITTING,
     EVALUATION_STUCK,
+    EVALUATION_BROKEN,
+    CLASS_NEVER_PREDICTED,
 )

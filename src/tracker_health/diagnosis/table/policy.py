@@ -203,7 +203,20 @@ PREFERENCES_WITHOUT_EFFECT = Cause(
     from_the_start=True,
 )
 
+REWARD_PART_CONSTANT = Cause(
+    name="reward-part-constant",
+    title="a part of the reward never changes",
+    about="""A part of the reward has one value for all answers, and that is not its best one.
+    Its function never matches, or returns a fallback. What it asks for is not learnt, while the other parts rise.""",
+    explains=codes("LOS020"),
+    defines=(signs.PART_OF_REWARD_STANDS,),
+    do="call that reward function on ten answers by hand: a parser that never matches, or a fallback value",
+    test="print the part for a right and for a wrong answer",
+    from_the_start=True,
+)
+
 CAUSES = (
+    REWARD_PART_CONSTANT,
     REWARD_WITHOUT_SIGNAL,
     LENGTH_LIMIT_TOO_SHORT,
     KL_COEFFICIENT_TOO_LOW,

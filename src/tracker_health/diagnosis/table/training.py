@@ -59,7 +59,7 @@ LEARNING_RATE_TOO_HIGH = Cause(
     explains=codes(
         "LOS001 LOS002 LOS003 LOS004 LOS005 LOS018 LOS006 LOS007 LOS008 LOS009 GEN001 GEN003 GEN007 GEN004 GEN005 "
         "GRD001 GRD002 GRD003 GRD004 OPT002 OPT006 OPT007 OPT009 OPT016 WGT001 WGT002 WGT003 WGT004 AMP001 GAP001 "
-        "GAP005 RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD009 RWD010"
+        "GAP005 RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD009 RWD010 GEN008 GEN009"
     ),
     defines=(signs.RATE_BEYOND,),
     requires=(signs.RATE_FAR_ABOVE, signs.RATE_ABOVE, signs.RATE_JUMPED, signs.STEP_LARGE),
@@ -234,7 +234,8 @@ WEIGHT_DECAY_TOO_STRONG = Cause(
     With decoupled decay each step takes the learning rate times the decay off every weight. At a hundredth per step
     nothing of a weight is left after a few hundred steps.""",
     explains=codes(
-        "WGT004 WGT002 WGT003 OPT003 OPT019 OPT004 OPT007 OPT015 LOS004 LOS005 LOS018 LOS006 LOS007 GEN003 GEN007"
+        "WGT004 WGT002 WGT003 OPT003 OPT019 OPT004 OPT007 OPT015 LOS004 LOS005 LOS018 LOS006 LOS007 GEN003 GEN007 "
+        "GEN009"
     ),
     defines=(signs.DECAY_BEYOND,),
     requires=(signs.STEP_LARGE_OF_NOTHING,),
@@ -332,7 +333,7 @@ NON_FINITE_LOSS = Cause(
     One NaN reaches every weight within a step or two. Whatever was trained afterwards is lost.""",
     explains=codes(
         "LOS001 LOS002 LOS005 LOS018 GEN001 GEN003 GEN007 GEN004 GEN005 GRD001 OPT002 WGT001 AMP001 GAP001 RUN004 "
-        "RUN001"
+        "RUN001 GEN011"
     ),
     defines=(
         signs.NAN_IN_LOSS,
@@ -610,8 +611,8 @@ LOSS_TERM_IDLE = Cause(
     title="a term of the loss does nothing",
     about="""One term of the loss is not learnt, or does nothing.
     A weight of 0, a target that is constant, a latent variable that carries nothing.""",
-    explains=codes("REG001 REG004 REG005"),
-    requires=(signs.TERM_IDLE, signs.LATENT_IDLE, signs.OFF_TARGET),
+    explains=codes("REG001 REG004 REG005 LOS020"),
+    requires=(signs.TERM_IDLE, signs.PART_OF_LOSS_DEAD, signs.LATENT_IDLE, signs.OFF_TARGET),
     judged={signs.OFF_TARGET: 2.0},
     do="print the weight and the gradient of each term of the loss",
     test="print each term's gradient norm",

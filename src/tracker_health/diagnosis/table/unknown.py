@@ -41,13 +41,13 @@ DIVERGED_CAUSE_UNKNOWN = Cause(
     A rate that is known and usual, or not known at all, is not blamed: to lower it is a check, not a remedy. What is
     left is to log more, and to look at the steps before.""",
     explains=codes(
-        "LOS001 LOS003 LOS004 LOS005 LOS018 LOS006 LOS008 LOS101 GEN001 GEN004 GRD001 GRD002 GRD004 GAP005 "
-        "OPT007 WGT004 AMP001"
+        "LOS001 LOS003 LOS004 LOS005 LOS018 LOS006 LOS008 LOS101 GEN001 GEN004 GRD001 GRD002 GRD004 GAP005 OPT007 "
+        "WGT004 AMP001 GEN009 LOS019 LOS021"
     ),
     says=_of_the_gradients,
     do=_after_a_divergence,
     test="log the learning rate and the gradient norm of every step, and go back to before it began",
-    unknown=codes("LOS001 LOS002 LOS004 LOS101 GRD001 GRD004 GAP001 GAP005 OPT002 OPT007 WGT001 AMP001"),
+    unknown=codes("LOS001 LOS002 LOS004 LOS101 GRD001 GRD004 GAP001 GAP005 OPT002 OPT007 WGT001 AMP001 LOS019 LOS021"),
 )
 
 
@@ -62,7 +62,7 @@ SPIKES_CAUSE_UNKNOWN = Cause(
     about="""The loss or its gradient left its level, and came back.
     A few batches, a rate at its limit and numbers of half precision look the same. A run that goes on as before lost
     little.""",
-    explains=codes("LOS003 LOS008 GRD002 GEN001 GEN004"),
+    explains=codes("LOS003 LOS008 GRD002 GEN001 GEN004 GEN009"),
     says=lambda _: "nothing logged shows why",
     do=_after_spikes,
     test="print the largest input and the gradient norm of each batch around the jump",
@@ -127,4 +127,22 @@ REWARD_CAUSE_UNKNOWN = Cause(
     unknown=codes("RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD008 RWD009 RWD010"),
 )
 
-CAUSES = (DIVERGED_CAUSE_UNKNOWN, SPIKES_CAUSE_UNKNOWN, NOT_LEARNING_CAUSE_UNKNOWN, REWARD_CAUSE_UNKNOWN)
+SCORE_CAUSE_UNKNOWN = Cause(
+    name="score-cause-unknown",
+    title="a held-out score was lost, and nothing that was logged shows why",
+    about="""A held-out score was lost, and nothing that was logged shows why.
+    A score that falls while the losses do not tells no overfitting from an evaluation that changed.""",
+    explains=codes("GEN009"),
+    says=lambda _: "nothing logged shows why",
+    do="evaluate the best and the last checkpoint by hand, on the same samples; log the score of training samples",
+    test="evaluate the best checkpoint again",
+    unknown=codes("GEN008 GEN009 GEN010 GEN011 LOS020"),
+)
+
+CAUSES = (
+    DIVERGED_CAUSE_UNKNOWN,
+    SPIKES_CAUSE_UNKNOWN,
+    NOT_LEARNING_CAUSE_UNKNOWN,
+    REWARD_CAUSE_UNKNOWN,
+    SCORE_CAUSE_UNKNOWN,
+)

@@ -111,8 +111,11 @@ class Case:
 
     @property
     def began_fresh(self) -> bool:
-        """Whether the loss began about where a classifier guesses, by the width of the last trained matrix."""
-        last = max((one for one in self.matrices if one.order is not None), key=lambda one: one.order, default=None)  # type: ignore[arg-type,return-value]
+        """Whether the loss began about where a classifier guesses, by the width of the trained head, which is known by
+        its name, or else the last matrix.
+        """
+        ordered = [one for one in self.matrices if one.order is not None]
+        last = max(ordered, key=lambda one: (one.is_back, one.order or ("", 0)), default=None)
         answers = last.shape[0] if last is not None and last.shape else 1
         return self.first_loss is not None and self.first_loss >= FRESH * log(max(answers, 2))
 

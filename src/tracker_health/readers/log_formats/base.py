@@ -17,7 +17,8 @@ HEAD_BYTES = 2**16
 class Log:
     """What one log holds.
 
-    ``names``: every metric in it, needed or not. ``problem`` says what of it could not be read, ``note`` what a reader
+    ``names``: every metric in it, needed or not; ``odd``: of those that are not needed the ones with values that are
+    NaN or infinite. ``problem`` says what of it could not be read, ``note`` what a reader
     of the verdict should know besides; empty where there is nothing to say. ``text``: what a console log says besides
     its numbers. ``epochs``: how many its lines say there are to be, None where they say none or not one number;
     ``epoch``: how many there were, by the headings among them or by the steps of the last; ``steps``: what its steps
@@ -26,6 +27,7 @@ class Log:
     """
 
     series: tuple[Series, ...] = ()
+    odd: tuple[Series, ...] = ()
     params: Mapping[str, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     problem: str = ""

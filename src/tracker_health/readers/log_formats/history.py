@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -21,6 +21,7 @@ _OF_AN_EPOCH = 3  # rows
 _FEWEST_EMPTY = 3  # of a metric's last cells: fewer may be of a last evaluation
 _FEWEST_COUNTED = 2  # rows of a log without an axis
 _UNKNOWN = UNITS.index(StepUnit.UNKNOWN)
+_MOST_ODD = 20  # metrics that nobody asks for, of which some are NaN
 _NO_STEP = np.iinfo(np.int64).min
 _PLANS = ("max_steps", "total_steps"), ("num_train_epochs", "max_epochs")
 
@@ -247,6 +248,14 @@ class History:
         if self._loose and self._roles.get(EPOCH):
             found = [self._epochs, *(one for one in found if (axis := axis_of(one.name)) is None or axis.kind != EPOCH)]
         return tuple(one for one in found if len(one))
+
+    def odd(self, names: Iterable[str]) -> tuple[Series, ...]:
+        """Metrics that nobody asks for, and that were NaN or infinite at some point."""
+        known = [name for name in names if name not in self._roles and axis_of(name) is None and name in self._with]
+        cells = ((name, self._cells_of(name)[1]) for name in known)
+        bad = [name for name, values in cells if (~np.isfinite(values) & ~is_null(values)).any()]
+        found = [replace(self._series(name, ""), role=None) for name in bad[:_MOST_ODD]]
+        return tuple(one for one in found if one.nonfinite)
 
     @property
     def _epochs(self) -> Series:

@@ -225,7 +225,8 @@ class LogTable:
             names = list(dict.fromkeys([*names, *[EPOCH] * any(one.name == EPOCH for one in series)]))
         params = {name: text for name, text in self.params.items() if not history.is_counted or name not in names}
         notes = "; ".join(filter(None, (history.note, self._room_note() if self._stride > 1 else "")))
-        return Log(series=series, params=params, names=tuple(names), problem=problem, note=notes)
+        odd = tuple(replace(one, source=source) for one in history.odd(names))
+        return Log(series=series, odd=odd, params=params, names=tuple(names), problem=problem, note=notes)
 
     def _room_note(self) -> str:
         numbers = sum(kind.seen * kind.points for kind in self._kinds.values())

@@ -27,11 +27,13 @@ class Diverged(CurveRule):
         The final weights are worse than earlier ones of the same run; often they are worthless.
 
     How it decides:
-        Fail when the end lies surely (by `sigmas` standard errors) above the best level by `rise_share` of the descent;
-        of a flat curve a fifth of the best level counts as descent. Fail when a level lies surely above the start by
-        `climb_share` of it. Where both are 0 in print, `from_zero` counts. Fail when a loss ends below 0, `runaway`
-        times as large as it began. Levels are medians of up to 40 blocks. Unsure of few points, and where the learning
-        rate began again after the best level.
+        Fail when the end lies surely (by `sigmas` standard errors) above the best level by `rise_share` of the
+        descent; of a flat curve a fifth of the best level counts as descent. Warn when it surely is `multiple`
+        times the best level and `least_rise` of the descent above it, after a steady rise for half of the
+        points. Fail when a level lies surely above the start by `climb_share` of it. Where both are 0 in print,
+        `from_zero` counts. Fail when a loss ends below 0, `runaway` times as large as it began. Levels are
+        medians of up to 40 blocks. Unsure of few points, and where the learning rate began again after the best
+        level.
 
     Known limits:
         An objective that is made harder looks like a divergence, unless a logged weight says so. Examples are pruning
@@ -66,6 +68,12 @@ class Diverged(CurveRule):
         float, Threshold("climb past the start that counts, as a share of it", "fraction", "first calibration", gt=0)
     ] = 0.5
     from_zero: Annotated[float, Threshold("loss that a rise from a printed 0 is measured by", "", "design", gt=0)] = 1.0
+    multiple: Annotated[
+        float, Threshold("end over the best level, of a rise that goes on for half of the run", "ratio", "design", gt=1)
+    ] = 2.0
+    least_rise: Annotated[float, Threshold("the same rise as a share of the descent", "fraction", "design", gt=0)] = (
+        0.05
+    )
     runaway: Annotated[
         float, Threshold("size below 0, in sizes of the start, of a loss without a bound", "ratio", "design", gt=1)
     ] = 3000.0
@@ -77,6 +85,7 @@ class Diverged(CurveRule):
         least = self.from_zero if is_nothing else 0.0
         rose = rise.surely_above(self.rise_share * max(curve.size, least), self.sigmas)
         climbed = climb.surely_above(self.climb_share * max(began, least), self.sigmas)
+        steadily = not (rose or climbed) and self._rose_steadily(curve)
         ran_away = curve.end.surely_below(-self.runaway * max(1.0, abs(curve.start.value)))
         measured: dict[str, float | int] = {
             "start": curve.start.value, "best": curve.best.value, "end": curve.end.value, "peak": curve.peak.value,
@@ -84,19 +93,20 @@ class Diverged(CurveRule):
         }  # fmt: skip
         if ran_away:
             return _without_a_bound(curve, measured)
-        if not (rose or climbed):
+        if not (rose or climbed or steadily):
             levels = f"the last level of the loss is {number(curve.end.value)}, its best {number(curve.best.value)}"
             return Finding.passed(levels + curve.note, measured)
         began_anew = any(step > curve.best_step for step in curve.restarts)
         doubtful = not curve.sure or evidence.first(self.role).went_back or (began_anew and not climbed)
+        rose = rose or steadily
         restart = f"restart from a checkpoint near step {curve.best_step}" if rose else "start again"
-        limit = curve.best.value + self.rise_share * curve.size
+        limit = curve.best.value + (self.least_rise if steadily else self.rise_share) * curve.size
         onset = curve.left(limit) if rose else curve.peak_step
         if not rose:
             del measured["rise_share"]  # what it was judged by is the climb
             measured["climb_share"] = climb.value / abs(curve.outset.value) if curve.outset.value else 0.0
         return Finding(
-            verdict=Verdict.FAIL,
+            verdict=Verdict.WARN if steadily else Verdict.FAIL,
             message=_message(curve, onset if rose else None) + curve.note,
             remedy=f"{restart} with a lower learning rate, a longer warm-up or gradient clipping",
             measured=measured | {"best_step": curve.best_step},
@@ -105,6 +115,13 @@ class Diverged(CurveRule):
             kind="rose" if rose else "climbed",
             onset=Onset(step=onset, unit=curve.series.step_unit, what="the loss rose") if rose else None,
         )
+
+    def _rose_steadily(self, curve: Curve) -> bool:
+        """Whether it surely rose to a multiple of its best level, little by little, for half of the run or more."""
+        best, since = curve.best.value, curve.since(curve.best_step)
+        needed = max((self.multiple - 1.0) * best, self.least_rise * curve.size)
+        rose = best > 0.0 and (curve.end - curve.best).surely_above(needed, self.sigmas)
+        return rose and 2 * since >= curve.points and curve.trend_since(curve.best_step) > self.sigmas
 
 
 def _message(curve: Curve, onset: int | None) -> str:

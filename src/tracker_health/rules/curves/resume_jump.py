@@ -53,7 +53,7 @@ class ResumeJump(CurveRule):
     code = "LOS017"
     name = "resume-jump"
     symptom = Symptom.DIVERGED
-    since = "0.1.1"
+    since = "0.1.2"
     headline = ("rise_share",)
     also = (Part.TEXT_LOG, Part.OPTIMIZER_STATE)
 
@@ -63,6 +63,8 @@ class ResumeJump(CurveRule):
 
     def judge_curve(self, curve: Curve, evidence: Evidence) -> Finding:
         resumes = resumes_of(evidence)
+        # As it was logged: what a rise makes of the beginning is no matter here.
+        curve = Curve.of(evidence.first(self.role).clean()) or curve
         if not resumes:
             return Finding.skipped("nothing says that the run was resumed")
         jumps = [(jump_at(curve, resume.step), resume) for resume in resumes]

@@ -10,6 +10,8 @@ import numpy as np
 from tracker_health.evidence import Evidence, Need, Series
 from tracker_health.evidence.curve import FEW_POINTS
 from tracker_health.facts.accuracy import NEEDS, SCORE, Shares, measures, percent, scores
+from tracker_health.facts.learnt import falls_surely
+from tracker_health.facts.scores import LOWER, Score, held_out_scores, training_falls
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
@@ -30,6 +32,8 @@ class ScoreStandsStill(Probe):
         After the first fifth of the values, `min_still` of them or more. Warn when they span less than `still`, and the
         highest lies between `constant_above` and a half. Where the training loss did not surely come down, warn below
         `constant_below` instead, and above nothing. Of other scores than accuracies and areas all have to stand.
+        Warn, too, when all scores are one number from the first of `min_still` evaluations to the last, not their best
+        one, while the training loss came down and the validation loss did not.
 
     Known limits:
         An accuracy above a half that stands may be that of a model which was good from the start. Below
@@ -51,7 +55,7 @@ class ScoreStandsStill(Probe):
     code = "GEN007"
     name = "score-stands-still"
     symptom = Symptom.NOT_LEARNING
-    since = "0.1.1"
+    since = "0.1.2"
 
     constant_above: Annotated[
         float, Threshold("accuracy up to which one number all along may be that of whole sequences", "share of answers",
@@ -67,21 +71,27 @@ class ScoreStandsStill(Probe):
     @property
     def needs(self) -> tuple[Need, ...]:
         first, *others = NEEDS
-        return (replace(first, any_of=(*first.any_of, SCORE)), *others)
+        return (replace(first, any_of=(*first.any_of, SCORE, *LOWER)), *others)
 
     def judge(self, evidence: Evidence) -> Finding:
         if is_of_another_model(evidence):
             return Finding.skipped(OF_ANOTHER_MODEL)
         known, others = list(measures(evidence, self.min_still)), scores(evidence, self.min_still)
-        if not (known or others):
-            return Finding.skipped(f"no score has {self.min_still} values")
+        logged = [one for one in held_out_scores(evidence) if len(one.series) >= self.min_still]
+        if not (known or logged):
+            return Finding.skipped(f"no score has {self.min_still} values that say anything")
         still = [one for one in known if self._stands(one.judged, evidence)]
         if not still and others and all(self._stands(one.judged, evidence) for one in others):
             still = others
         if still:
             return _standing(still[0])
-        moved = (known or others)[0]
-        return Finding.passed(f"the {moved.whose} {moved.name} moves, and ends at {percent(moved.end)}")
+        frozen = [one for one in logged if self._is_frozen(one)]
+        alive = (held_out := evidence.curve("val_loss")) is not None and falls_surely(held_out)
+        if frozen and len(frozen) == len(logged) and training_falls(evidence) and not alive:
+            return _frozen(frozen[0])
+        if not logged:
+            return Finding.skipped("the accuracy is 0 throughout, as that of a regression is")
+        return Finding.passed(f"{logged[0].name} moves, and ends at {logged[0].said(float(logged[0].values[-1]))}")
 
     def _stands(self, shares: Series, evidence: Evidence) -> bool:
         """Whether hardly an answer changed, of a model that gives all samples the same one."""
@@ -91,6 +101,25 @@ class ScoreStandsStill(Probe):
         if len(values) < self.min_still or not least < values.max() < most:
             return False
         return bool(np.ptp(values) < self.still)
+
+    @staticmethod
+    def _is_frozen(score: Score) -> bool:
+        """Whether it is one number from the first evaluation to the last, and not the best that there is."""
+        best = score.values[0] == score.unit if score.higher else score.values[0] == 0.0
+        worst = score.higher and score.values[0] == 0.0  # GEN008's
+        return bool(np.ptp(score.values) == 0.0) and not (best or worst)
+
+
+def _frozen(score: Score) -> Finding:
+    value, n = score.said(float(score.values[0])), len(score.series)
+    return Finding(
+        verdict=Verdict.WARN,
+        message=f"{score.name} is {value} in all {n} evaluations, to the last digit, while the training loss came down",
+        remedy="evaluate the model that is trained: look for a copy, or answers that are not those of the model",
+        measured={"end": float(score.values[-1]), "points": n},
+        steps=(int(score.series.steps[0]), int(score.series.steps[-1])),
+        confidence="high" if n >= FEW_POINTS else "low",
+    )
 
 
 def _standing(shares: Shares) -> Finding:

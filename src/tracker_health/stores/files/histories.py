@@ -126,6 +126,7 @@ class _Logs:
             self._unread += [(file, log)] * _is_sure(file)
             return
         _take_names(self._found, log)
+        self._found.odd += log.odd
         _report(self._found, file, log, ())
         self._unasked += [(file, log)] * (not log.series)
         precise = form is None or form.precise

@@ -85,6 +85,7 @@ class AboveLimit(ReadError):
 @dataclass
 class FileEvidence:
     """What the files of a run gave. ``above_limit``: what may not be downloaded, which is for its store to explain.
+    ``odd``: metrics that no rule asks for, some of whose values are NaN or infinite.
     ``printed``: what console logs have of the metrics, where those come from a tracker. ``printed_plan``: a param for
     what console logs count up to, where no other says how far the run was meant to go; ``printed_epoch``: how far they
     counted in headings; ``printed_step``: how far in steps, where these did not come to what they count up to.
@@ -101,6 +102,7 @@ class FileEvidence:
     dlm_step_log: DlmStepLog | None = None
     dlm_checkpoint: DlmCheckpoint | None = None
     text_log: TextLog | None = None
+    odd: list[Series] = field(default_factory=list)
     printed: list[Series] = field(default_factory=list)
     printed_plan: dict[str, str] = field(default_factory=dict)
     printed_epoch: float | None = None
@@ -177,6 +179,7 @@ class FileEvidence:
             notes=(*self.notes, *noted, *disagreements(known.series, self.printed), *confirmed),
             problems=(*problems, *self.problems, *(() if judged else self.doubtful)),
             unread=tuple(self.unread),
+            odd=tuple({one.name: one for one in self.odd}.values()),
             missing=self.missing,
         )
 
