@@ -199,11 +199,11 @@ def thresholds_of(probe: type[Probe]) -> Mapping[str, tuple[type, Threshold]]:
 class WorkedExample:
     """A small run to redo by hand: the values of each role, the run's params, the verdict, and the sum in words.
 
-    ``parts``: what else the run left, each line by what comes before its colon: ``optimizer NAME``, ``group NAME`` (the
-    optimizer's settings of the parameters whose names begin so), ``schedule`` (a saved scheduler), ``weights NAME``,
-    ``before NAME`` (weights of the checkpoint before), ``task`` (of an adapter), ``gap KIND/NAME`` (statistics of a
-    tensor), ``odd NAME`` (a metric that no other rule looks at), ``resumed`` (steps), ``ended``. ``gives``: measures of
-    the finding, with the numbers that come out.
+    ``parts``: what else the run left, each line by what comes before its colon. Of the optimizer: ``optimizer NAME``,
+    ``group NAME`` (settings of the parameters whose names begin so), ``schedule`` (a saved scheduler). Of the weights:
+    ``weights NAME``, ``before NAME`` (of the checkpoint before), ``task`` (of an adapter). Of a tensor's statistics:
+    ``gap KIND/NAME``. Of the log: ``odd NAME`` (a metric that no other rule looks at), ``resumed`` (steps), ``ended``.
+    ``gives``: measures of the finding, with the numbers that come out.
     """
 
     series: Mapping[str, tuple[float, ...]]

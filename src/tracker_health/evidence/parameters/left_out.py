@@ -111,8 +111,8 @@ class Case:
 
     @property
     def began_fresh(self) -> bool:
-        """Whether the loss began about where a classifier guesses, by the width of the trained head, which is known by
-        its name, or else the last matrix.
+        """Whether the loss began about where a classifier guesses. How many answers there are is the width of the
+        trained head by its name, or of the last matrix.
         """
         ordered = [one for one in self.matrices if one.order is not None]
         last = max(ordered, key=lambda one: (one.is_back, one.order or ("", 0)), default=None)

@@ -29,7 +29,7 @@ class Diverged(CurveRule):
     How it decides:
         Fail when the end lies surely (by `sigmas` standard errors) above the best level by `rise_share` of the
         descent; of a flat curve a fifth of the best level counts as descent. Warn when it surely is `multiple`
-        times the best level and `least_rise` of the descent above it, after a steady rise for half of the
+        times the best level, and `least_rise` of the descent above it. The rise must be steady, for half of the
         points. Fail when a level lies surely above the start by `climb_share` of it. Where both are 0 in print,
         `from_zero` counts. Fail when a loss ends below 0, `runaway` times as large as it began. Levels are
         medians of up to 40 blocks. Unsure of few points, and where the learning rate began again after the best

@@ -24,8 +24,8 @@ class LossExplodes(Probe):
     """A loss grows a million-fold, also one that need not fall.
 
     What it finds:
-        Any loss, of a critic, of values, of an adversary or of training, whose size at the end is a million times that
-        of its beginning.
+        A loss whose size at the end is a million times that of its beginning. Any loss counts: of training, of a
+        critic, of values, of an adversary.
 
     Why it matters:
         No task grows so far by itself. Values feed on their own estimates, or an adversary has won: what is learnt is

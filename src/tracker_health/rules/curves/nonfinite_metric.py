@@ -29,9 +29,9 @@ class NonfiniteMetric(Probe):
         NaN spreads. A part of the model or of the loss may be broken while the loss that people look at is not.
 
     How it decides:
-        Metrics without a role of which some value is not finite. Warn when one had `min_finite` finite values or more,
-        and `min_lost` or more at its end are none, which is `share` of its points. Warn also when all of `min_lost` or
-        more are none, and its name says that it is of a loss, a gradient, a norm or weights.
+        Metrics without a role of which some value is not finite. Warn when one had `min_finite` finite values
+        or more, and `min_lost` or more at its end are none, which is `share` of its points. Warn also when all
+        of `min_lost` or more are none. Its name must say that it is of a loss, a gradient, a norm or weights.
 
     Known limits:
         A statistic of what no longer happens is NaN by its nature. Only metrics in files are known: trackers are not

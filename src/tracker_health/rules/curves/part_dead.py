@@ -22,18 +22,18 @@ class PartDead(Probe):
     """A part of the loss or of the reward never changes, or dies.
 
     What it finds:
-        Parts of a loss or of a reward that are exactly 0 in the whole run, or from some point to the end, while another
-        part goes on.
+        Parts of a loss or of a reward that are exactly 0 while another part goes on. They are 0 in the whole run, or
+        from some point to the end.
 
     Why it matters:
         What that part asks for is not learnt: no box is matched, no sample counts, a target is missing. The total looks
         fine without it.
 
     How it decides:
-        Of parts with `min_points` or more. Warn when half of them or more are exactly 0 at all points while another one
-        is not. Warn when one that was not 0 for `alive_share` of the points is exactly 0 for `dead_share` at the end,
-        and another part of the loss is not. A reward's part counts as dead as well when it has one value throughout,
-        below its best possible 1; one alone of several is then enough.
+        Of parts with `min_points` or more. Warn when half of them or more are exactly 0 at all points while
+        another one is not. Warn when one that was not 0 for `alive_share` of the points is exactly 0 for
+        `dead_share` at the end. Another part must move. A reward's part counts as dead as well when it has one
+        value throughout, below its best possible 1; one alone of several is then enough.
 
     Known limits:
         A part whose weight is 0 is 0 on purpose. So is one that is switched off by a schedule. Less than half of the

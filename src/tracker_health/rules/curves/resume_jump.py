@@ -28,9 +28,9 @@ class ResumeJump(CurveRule):
 
     How it decides:
         A resume is where the log says so, where the step counter went back, or where the optimizer began to
-        count, if a twentieth of the steps is missing from its count. The median of three points after it is
-        compared with that of five before. Warn when the rise surely exceeds `rise_share` of the descent. A
-        fifth of the best level counts as descent where the curve is flat.
+        count. The latter needs a twentieth of the steps missing from its count. The median of three points
+        after it is compared with that of five before. Warn when the rise surely exceeds `rise_share` of the
+        descent. A fifth of the best level counts as descent where the curve is flat.
 
     Known limits:
         A resume that nothing shows is not looked for. Three points on either side are needed. A resume on other data

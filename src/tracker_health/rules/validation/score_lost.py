@@ -25,11 +25,12 @@ class ScoreLost(Probe):
         The last checkpoint is not the best one. What people care about got worse while training looked fine.
 
     How it decides:
-        The score's course is turned so that lower is better. Its best is the part that is surely best, of two values or
-        more. Warn when the end is surely worse than the best by `fall_share` of what had been gained since the start,
-        and by `of_scale` of the scale: of an error its best value, of a share 1 or 100. The best lies `min_after`
-        evaluations or more before the end. A score that never got better must surely fall from evaluation to
-        evaluation, by `without_gain` of the best of an error, or of the scale. It needs `min_evaluations`.
+        The score's course is turned so that lower is better. Its best is the part that is surely best, of two
+        values or more. Warn when the end is surely worse than the best by `fall_share` of what had been gained
+        since the start. It must be worse by `of_scale` of the scale, too: of an error its best value, of a
+        share 1 or 100. The best lies `min_after` evaluations or more before the end. A score that never got
+        better must surely fall from evaluation to evaluation, by `without_gain` of the best of an error, or of
+        the scale. It needs `min_evaluations`.
 
     Known limits:
         A score of which most was there at the start has gained little, and a small loss counts. The scores of a task

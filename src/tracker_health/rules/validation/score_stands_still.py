@@ -29,11 +29,11 @@ class ScoreStandsStill(Probe):
         The model gives one answer for all samples, or no answer that counts, whatever its loss does.
 
     How it decides:
-        After the first fifth of the values, `min_still` of them or more. Warn when they span less than `still`, and the
-        highest lies between `constant_above` and a half. Where the training loss did not surely come down, warn below
-        `constant_below` instead, and above nothing. Of other scores than accuracies and areas all have to stand.
-        Warn, too, when all scores are one number from the first of `min_still` evaluations to the last, not their best
-        one, while the training loss came down and the validation loss did not.
+        After the first fifth of the values, `min_still` of them or more. Warn when they span less than `still`,
+        and the highest lies between `constant_above` and a half. Where the training loss did not surely come
+        down, warn below `constant_below` instead, and above nothing. Of other scores than accuracies and areas
+        all have to stand. Warn, too, when all scores are one number from the first of `min_still` evaluations
+        to the last, and not their best one. The training loss must have come down, and the validation loss not.
 
     Known limits:
         An accuracy above a half that stands may be that of a model which was good from the start. Below

@@ -27,9 +27,9 @@ class AdapterWithoutHead(Probe):
         guessing, though the training was good.
 
     How it decides:
-        The task is what the adapter's configuration names. Warn when it is a classification, or the answering of
-        questions by spans, when the configuration names no modules to save, and when no tensor beside the adapter's is
-        of a head by its name.
+        The task is what the adapter's configuration names. It must be a classification, or the answering of
+        questions by spans. Warn when the configuration names no modules to save, and no tensor beside the
+        adapter's is of a head by its name.
 
     Known limits:
         Heads of unusual names are taken for missing, unless the configuration names them. A head that was trained
