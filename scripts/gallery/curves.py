@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -35,7 +35,7 @@ NEAR = {
 """The rules that a run comes close to, or is the healthy sibling for."""
 
 
-def _loss(values: Numbers, *more: Series, params: dict[str, object] | None = None) -> Evidence:
+def _loss(values: Numbers, *more: Series, params: Mapping[str, object] | None = None) -> Evidence:
     loss = series("train_loss", values)
     log = DlmStepLog(files=("train-0.jsonl",), steps=loss.steps, losses=loss.values)
     return run("run", loss, *more, info=with_params((loss, *more), params or {}), dlm_step_log=log)
