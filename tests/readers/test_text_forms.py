@@ -34,3 +34,12 @@ def test_a_line_of_the_example_has_no_form_before_it(form):
 def test_the_page_on_forms_says_how_to_add_one():
     page = (Path(__file__).parents[2] / "docs" / "add-a-form.md").read_text()
     assert all(form.title in page for form in FORMS)
+
+
+@pytest.mark.parametrize("second", ["REWARD", "POLICY", "VALUE", "ACTOR", "CRITIC", "MODEL", "ALPHA", "RETURN"])
+def test_of_losses_printed_equally_often_the_first_counts_the_rows(second, tmp_path):
+    """By a set's order the other one did in half of all processes, and the first's first value was lost."""
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"INFO:rl:TD LOSS: {at + 1}.5\nINFO:rl:{second} LOSS: 0.{at}1\n" for at in range(9)))
+    log, _ = read_log(path, path.name, RolePlan(every=True))
+    assert [one.steps.tolist() for one in log.series] == [list(range(1, 10))] * 2

@@ -95,8 +95,8 @@ class History:
 
     @cached_property
     def _main(self) -> str:
-        """The metric by which the training is known: its loss, or else what there is most of."""
-        names = {name for _, names in self._measured for name in names if name in self.names}
+        """The metric by which the training is known: its loss, or else what there is most of; of equals the first."""
+        names = dict.fromkeys(name for _, names in self._measured for name in names if name in self.names)
         counts = {name: sum(len(kind.positions) for kind, _ in self._with[name]) for name in names}
 
         def preference(name: str) -> tuple[bool, bool, bool, bool, int]:
