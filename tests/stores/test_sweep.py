@@ -104,7 +104,7 @@ def test_only_runs_that_are_silent_for_long_enough_are_judged_while_they_claim_t
     assert ["health.verdict" in tags_of(sqlite_uri, one) for one in (alive, dead, ancient, cleared)] == [0, 1, 0, 1]
     assert client_of(sqlite_uri).get_run(dead).info.status == "RUNNING"
     assert [tags_of(sqlite_uri, one)["health.codes"].split(",")[0] for one in (dead, cleared)] == ["RUN003"] * 2
-    assert tags_of(sqlite_uri, dead)["health.verdict"] == "fail"
+    assert tags_of(sqlite_uri, dead)["health.verdict"] == "warn"
     # With another limit each of them may be judged otherwise.
     assert swept(sweep_of(sqlite_uri, name, stale_after=1800.0)) == {"annotated": 3}
     assert [tags_of(sqlite_uri, one)["health.ended"] for one in (alive, dead, cleared)] == ["silent"] * 3
