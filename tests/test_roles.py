@@ -255,7 +255,7 @@ def test_any_name_has_a_bounded_normal_form(name):
     ("charts/episodic_return", "train_reward"), ("env_runners/episode_return_mean", "train_reward"),
     ("evaluation/env_runners/episode_return_mean", "val_reward"), ("train/reward", "train_reward"),
     ("episode_reward/val", "val_reward"), ("val_return", "val_reward"), ("AverageEpRet", "train_reward"),
-    ("reward_std", "reward_spread"), ("episode_length", None), ("rewards/accuracy_reward/mean", "reward_part"),
+    ("reward_std", "reward_spread"), ("episode_length", "episode_length"), ("rewards/accuracy_reward/mean", "reward_part"),
 ])  # fmt: skip
 def test_rewards(name, role):
     assert assign([name, "policy_loss"]).get(name) == role

@@ -1096,3 +1096,13 @@ def test_no_format_takes_a_file_of_another():
     ]
     named_by_keras = "expected.csv", "training.log"  # its CSVLogger's examples have the latter
     assert [str(path.relative_to(CASES)) for path in wrong if path.name not in named_by_keras] == []
+
+
+def test_a_monitor_of_episodes_has_the_steps_that_were_played(tmp_path):
+    """Gym's and Stable-Baselines3's: reward, length and time of each episode, behind a line about the environment."""
+    path = tmp_path / "monitor.csv"
+    path.write_text('#{"t_start": 1.5, "env_id": "CartPole-v1"}\nr,l,t\n21.0,21,1.7\n40.0,40,1.9\n9.5,9,2.5\n')
+    log, _ = read(path, path.read_text())
+    found = {one.name: (one.steps.tolist(), one.values.tolist()) for one in log.series}
+    assert found["episode_reward"] == ([21, 61, 70], [21.0, 40.0, 9.5])
+    assert found["episode_length"][1] == [21.0, 40.0, 9.0]

@@ -31,7 +31,8 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("objective_weight", "weight_norm", "entropy", "clip_fraction", "response_length", "higher_better_val", "lower_better_val",
          "val_loss_term", "reward_part", "reward_spread", "flat_share", "cut_share", "advantage_spread", "importance_ratio",
-         "explained_variance", "margin", "chosen_logp", "rejected_logp", "chosen_reward", "rejected_reward"), BY_GRAMMAR
+         "explained_variance", "margin", "chosen_logp", "rejected_logp", "chosen_reward", "rejected_reward",
+         "entropy_loss", "episode_length", "exploration", "policy_std"), BY_GRAMMAR
     ),
 }  # fmt: skip
 """By role the names that have it, in their normal form, with wildcards; none where the grammar says which."""

@@ -22,7 +22,7 @@ from tracker_health.roles.words import HELD_OUT, TRAINING, word_set, words_of
 _OF_THE_NAME_ALONE = word_set(
     "epoch global_step learning_rate grad_norm weight_norm loss_scale objective_weight data_time step_time throughput memory clip_fraction "
     "response_length kl entropy cut_share flat_share reward_spread advantage_spread importance_ratio explained_variance margin chosen_logp "
-    "rejected_logp chosen_reward rejected_reward"
+    "rejected_logp chosen_reward rejected_reward episode_length exploration policy_std"
 )
 """Quantities that are called as the role that they have, whatever the other names are."""
 _ADVERSARY = word_set("gen generator disc discriminator adversarial")
@@ -114,6 +114,8 @@ class Run:
         for one in self._losses:
             if self._objective.rewarded and one.rest - _OF_A_POLICY == {"kl"} and not one.held_out:
                 self._take(one, "kl", "what keeps a policy near its reference")
+            elif self._objective.rewarded and one.rest - _OF_A_POLICY == {"entropy"} and not one.held_out:
+                self._take(one, "entropy_loss", "what pays a policy for its entropy")
             elif self._objective.adversaries and one.words & _OF_THE_DATA and not one.held_out:
                 self._take(one, LOSS_PART, BESIDE_ADVERSARIES)
             elif not self._objective.falls or one.words & _ADVERSARY:
@@ -220,7 +222,9 @@ class Run:
             held_out = one.held_out or (not one.samples and (self._results_only or self._parted or on_a_shelf))
             if rewarded and _is_part_of_a_reward(one):
                 self._take(one, "reward_part", "one of several rewards")
-            elif rewarded and one.quantity == q.REWARD and not (answers and "reward" not in one.words):
+            elif rewarded and one.words - TRAINING == {"std"}:
+                self._take(one, "policy_std", "how far a policy's actions spread")
+            elif rewarded and one.quantity == q.REWARD and not (answers and not one.words & {"reward", "score"}):
                 self._take(one, "val_reward" if one.held_out else "train_reward", "a reward, in reinforcement learning")
             elif held_out and one.quantity in (q.SCORE, q.ACCURACY, q.AUC):
                 self._take(one, "higher_better_val", "a score of held-out samples", samples="held-out")

@@ -104,6 +104,11 @@ NOT_LEARNING_CAUSE_UNKNOWN = Cause(
     ),
 )
 
+_OF_A_POLICY = (
+    "RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD008 RWD009 RWD010 "
+    "RWD011 RWD012 RWD013 RWD014 RWD015 RWD016 RWD017 RWD018"
+)
+
 
 def _of_a_reward(facts: Facts) -> Action:
     checks = [
@@ -120,11 +125,11 @@ REWARD_CAUSE_UNKNOWN = Cause(
     title="the reward was not earned, or was lost, and nothing that was logged shows why",
     about="""The reward was not earned, or was lost, and nothing that was logged shows why.
     A reward that fell tells no wrong sign from a policy that moved too far or a task that changed.""",
-    explains=codes("RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD008 RWD009 RWD010"),
+    explains=codes(_OF_A_POLICY),
     says=lambda _: "nothing logged shows why",
     do=_of_a_reward,
     test="watch ten episodes, or read ten answers, with their rewards",
-    unknown=codes("RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD008 RWD009 RWD010"),
+    unknown=codes(_OF_A_POLICY),
 )
 
 SCORE_CAUSE_UNKNOWN = Cause(

@@ -1,4 +1,6 @@
-"""Tables of comma-separated values: Lightning's ``metrics.csv``, Keras's CSVLogger, what pandas writes."""
+"""Tables of comma-separated values: Lightning's ``metrics.csv``, Keras's CSVLogger, what pandas writes, what an agent's
+monitor writes.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,8 @@ _DELIMITERS = ",\t;|"
 _LINES_LOOKED_AT = 50
 _FEWEST_ROWS = 3  # of a table without an axis
 _EXPORTED = ["step", "value", "wall time"]  # one curve, as TensorBoard's page saves it
+_OF_A_MONITOR = ("r", "l", "t")  # of each episode the reward, the length and the time, as Gym's monitors write them
+_OF_AN_EPISODE = ("step", "episode_reward", "episode_length")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d{1,30},\d{1,30}(?:[eE][-+]?\d{1,3})?")
 _OF_A_FILE = re.compile(
     r"[-_. ]?(?:history|logs?|curve|values|list|per[-_]epoch|data|results?)(?![a-z])", re.IGNORECASE
@@ -56,7 +60,7 @@ class CsvTable:
         columns: list[int] = []
         names: tuple[str, ...] = ()
         others = OtherLines(table)
-        last = 0
+        last, steps = 0, 0.0
         for last, delimiter, cells in _rows(path):
             if not header and not _is_header(cells):
                 header = _names_of_numbers(cells, path.stem, roles)
@@ -67,6 +71,10 @@ class CsvTable:
             row = cells if len(cells) == len(header) else _fitted([cell.strip() for cell in cells], len(header))
             if row is None:
                 others.add(last, delimiter.join(cells))
+            elif tuple(header[:3]) == _OF_A_MONITOR:
+                reward, length = _values(row, (0, 1), _OF_AN_EPISODE[1:], delimiter)
+                steps += max(0, length)
+                table.add(table.kind(_OF_AN_EPISODE), [steps, reward, length])
             elif names:
                 table.add(table.kind(names), _values(row, columns, names, delimiter))
         return others.log(source, last, "with another number of cells", "")

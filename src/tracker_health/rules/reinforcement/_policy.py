@@ -1,59 +1,18 @@
-"""What rules about a trained policy share: how its reward fared, which says whether what else is seen did harm."""
+"""What rules about a trained policy share: a curve is judged beside the reward, which says whether it did harm."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from tracker_health.evidence import FEWEST_LEVELS, LIKELY, SURELY, Curve, Estimate, Evidence, Need
+from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
+from tracker_health.facts.policy import Reward, reward_of
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe
 from tracker_health.text import number, printable, short_name
 from tracker_health.words.verdict import Verdict
-
-
-class Reward(NamedTuple):
-    """A policy's reward: its curve, how far it rose from its start to its end, and from one half to the other."""
-
-    curve: Curve
-    rise: Estimate
-    halves: Estimate
-
-    @property
-    def rose(self) -> bool:
-        """Whether its end surely lies above its start; or likely, and its second half surely above the first, or its
-        levels rise for sure.
-        """
-        steadily = self.halves.surely_above(0.0) or self.curve.trend > SURELY
-        return self.rise.surely_above(0.0) or (self.may_have_risen and steadily)
-
-    @property
-    def may_have_risen(self) -> bool:
-        return self.rise.surely_above(0.0, LIKELY)
-
-    @property
-    def fell(self) -> bool:
-        return self.rise.surely_below(0.0)
-
-    @property
-    def said(self) -> str:
-        """``reward went from 0.2 to 0.7``."""
-        start, end = number(self.curve.start.value), number(self.curve.end.value)
-        return f"{printable(self.curve.series.name)} went from {start} to {end}"
-
-
-def reward_of(evidence: Evidence, roles: Sequence[str] = REWARDS) -> Reward | None:
-    """The reward of training, unless only that of evaluations may have risen, or only that is there."""
-    curves = [curve for role in roles if (curve := evidence.curve(role)) is not None and curve.points >= FEWEST_LEVELS]
-    found = [_rewarded(curve, curve.with_waves) for curve in curves]
-    return next((one for one in found if one.may_have_risen), next(iter(found), None))
-
-
-def _rewarded(curve: Curve, wide: Curve) -> Reward:
-    return Reward(curve, wide.end - wide.start, wide.between(0.5, 1.0) - wide.between(0.0, 0.5))
 
 
 class PolicyRule(Probe):
@@ -69,10 +28,14 @@ class PolicyRule(Probe):
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        curve, reward = evidence.curve(self.role), reward_of(evidence)
+        curve, reward = self.curve(evidence), reward_of(evidence)
         if curve is None or curve.points < FEWEST_LEVELS or reward is None:
             return Finding.skipped("too few points can be compared")
         return self.judge_policy(curve, reward)
+
+    def curve(self, evidence: Evidence) -> Curve | None:
+        """What is judged, of the evidence."""
+        return evidence.curve(self.role)
 
     @abstractmethod
     def judge_policy(self, curve: Curve, reward: Reward) -> Finding:
@@ -104,6 +67,7 @@ def found(
     fails: bool = False,
     sure: bool = True,
     kind: str = "",
+    measured: dict[str, float] | None = None,
 ) -> Finding:
     """What is wrong with a curve; of few points, or where another curve beside it is not ``sure``, a warning.
     ``since``: where it began, of what was right before.
@@ -114,7 +78,7 @@ def found(
         verdict=Verdict.FAIL if fails and sure else Verdict.WARN,
         message=said,
         remedy=remedy,
-        measured=levels(curve),
+        measured=levels(curve) if measured is None else measured,
         steps=(int(curve.steps[0]) if since is None else since, curve.last_step),
         confidence="high" if sure else "low",
         kind=kind,

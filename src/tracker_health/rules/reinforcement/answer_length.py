@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
+from tracker_health.facts.policy import Reward, reward_of
 from tracker_health.report.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.rules.reinforcement._policy import Reward, course, harmless, reward_of, wrong
+from tracker_health.rules.reinforcement._policy import course, harmless, wrong
 from tracker_health.text import number, printable
 
 _CUT = "raise the limit of the length, or lower the length that answers begin with"

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tracker_health.evidence import FEWEST_LEVELS, Evidence, Need, Series
+from tracker_health.facts.policy import Reward, reward_of
 from tracker_health.report.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.rules.reinforcement._policy import Reward, reward_of
 from tracker_health.text import number, printable
 from tracker_health.words.verdict import Verdict
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Curve
+from tracker_health.facts.policy import Reward
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.rules.reinforcement._policy import PolicyRule, Reward, course, harmless, wrong
+from tracker_health.rules.reinforcement._policy import PolicyRule, course, harmless, wrong
 
 _REMEDY = "lower the learning rate, raise the KL coefficient, clip gradients; go on from before the KL left its course"
 

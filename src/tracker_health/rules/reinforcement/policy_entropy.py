@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
-from tracker_health.evidence import Curve
+from tracker_health.evidence import Curve, Evidence, Need
+from tracker_health.facts.policy import Reward, entropy_of
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.rules.reinforcement._policy import PolicyRule, Reward, course, harmless, wrong
+from tracker_health.rules.reinforcement._policy import PolicyRule, course, harmless, wrong
 
 _COLLAPSED = "lower the learning rate, raise the temperature, keep the entropy up by a bonus or by clipping higher"
 _EXPLODED = "lower the learning rate and an entropy bonus; raise the KL coefficient; take an earlier checkpoint"
@@ -58,6 +59,14 @@ class PolicyEntropy(PolicyRule):
         float, Threshold("share of its entropy that a policy must keep", "fraction", "design", gt=0, le=1)
     ] = 0.2
     explosion: Annotated[float, Threshold("growth of the entropy", "times", "design", ge=1)] = 1.3
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        first, *more = super().needs
+        return (replace(first, any_of=("entropy_loss",)), *more)
+
+    def curve(self, evidence: Evidence) -> Curve | None:
+        return entropy_of(evidence)
 
     def judge_policy(self, curve: Curve, reward: Reward) -> Finding:
         start = curve.start

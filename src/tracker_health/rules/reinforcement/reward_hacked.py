@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
+from tracker_health.facts.policy import reward_of
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.rules.reinforcement._policy import course, found, levels, reward_of
+from tracker_health.rules.reinforcement._policy import course, found, levels
 from tracker_health.text import short_name
 
 _REMEDY = "read answers of high reward; give what fell more weight, and stop at the best evaluation"

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Estimate, Evidence, Need
+from tracker_health.facts.policy import reward_of
 from tracker_health.report.result import Finding
 from tracker_health.roles import REWARDS, word_set, words_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.rules.reinforcement._policy import found, levels, reward_of
+from tracker_health.rules.reinforcement._policy import found, levels
 from tracker_health.text import number, printable
 from tracker_health.words.verdict import Verdict
 

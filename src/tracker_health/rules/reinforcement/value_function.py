@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Curve
+from tracker_health.facts.policy import Reward
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.rules.reinforcement._policy import PolicyRule, Reward, harmless, wrong
+from tracker_health.rules.reinforcement._policy import PolicyRule, harmless, wrong
 from tracker_health.text import number, printable
 
 _REMEDY = "train the value function more or with a larger rate, normalise rewards, and look at its inputs and targets"
