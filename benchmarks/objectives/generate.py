@@ -17,17 +17,28 @@ def make(folder: Path, name: str, run: Params) -> bool:
     truth = folder / "truth" / f"{name}.json"
     if truth.exists():
         return False
-    log = Log({} if run["kind"] == "llm" else names_of(run), run)
-    run["outcome"] = _trainer_of(run["kind"])(run, log)
     place = folder / "runs" / name
     place.mkdir(parents=True, exist_ok=True)
+    if run["kind"] == "zoo":
+        from zoo import train_zoo  # Stable-Baselines3 may not be there
+
+        run["outcome"] = train_zoo(run, place)
+        (place / "config.json").write_text(json.dumps(run["settings"] | {"env_id": run["env_id"]}, indent=1))
+    else:
+        _leave(run, place)
+    truth.parent.mkdir(exist_ok=True)
+    truth.write_text(json.dumps(run))
+    return True
+
+
+def _leave(run: Params, place: Path) -> None:
+    """Train, and write the log and the params as a script would."""
+    log = Log({} if run["kind"] == "llm" else names_of(run), run)
+    run["outcome"] = _trainer_of(run["kind"])(run, log)
     rows = [json.dumps(row) for row in log.rows if len(row) > 1]
     (place / "history.jsonl").write_text("\n".join(rows) + "\n")
     params = {key: value for key, value in run.items() if key not in SECRETS}
     (place / "config.json").write_text(json.dumps(params, indent=1))
-    truth.parent.mkdir(exist_ok=True)
-    truth.write_text(json.dumps(run))
-    return True
 
 
 def _trainer_of(kind: str) -> Callable[[Params, Log], str]:

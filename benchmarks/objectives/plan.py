@@ -91,6 +91,11 @@ RIGHT_CAUSES = {
     "mask_off_by_one": "loss-implemented-wrong", "negated_reward": "loss-implemented-wrong",
     "kl_too_high": "kl-coefficient-too-high", "entropy_bonus": "entropy-bonus-too-high",
     "same_answers": "preferences-without-effect", "swapped": "loss-implemented-wrong labels-do-not-match",
+    "no_reward": "reward-without-signal", "rate_high": "learning-rate-too-high",
+    "rate_tiny": "learning-rate-too-low policy-not-trained",
+    "not_updated": "policy-not-trained parameters-not-trained", "huge_reward": "value-function-diverged",
+    "rate_jumps": "learning-rate-too-high policy-drifted", "bonus_high": "entropy-bonus-too-high",
+    "many_epochs": "policy-drifted", "target_stands": "value-function-diverged",
 }  # fmt: skip
 """By fault the causes of which one has to come first; a few are none that there is."""
 

@@ -40,7 +40,7 @@ class Judged(NamedTuple):
     @property
     def group(self) -> tuple[str, str, str]:
         split = "first look" if self.run["fault"] in FIRST_LOOK and self.run["kind"] == "llm" else ""
-        kind = self.run["algorithm"] if self.run["kind"] == "llm" else self.run["kind"]
+        kind = self.run["algorithm"] if self.run["kind"] in ("llm", "zoo") else self.run["kind"]
         return split or _SPLITS.get(self.run["task"], "validate"), kind, self.run["fault"] or "healthy"
 
     @property
@@ -91,7 +91,7 @@ def sums(judged: Iterable[Judged]) -> Iterator[str]:
         healthy = [one for one in some if one.run["outcome"] == "healthy"]
         sick = [one for one in some if one.run["outcome"] == "sick"]
         found = [one for one in sick if one.flagged]
-        known = [one for one in found if one.run["fault"] in RIGHT_CAUSES and one.run["kind"] == "llm"]
+        known = [one for one in found if one.run["fault"] in RIGHT_CAUSES and one.run["kind"] in ("llm", "zoo")]
         shares = (_wilson(sum(one.flagged for one in healthy), len(healthy)), _wilson(len(found), len(sick)))
         yield f"| {split} | {shares[0]} | {shares[1]} | {_wilson(sum(one.right_cause for one in known), len(known))} |"
 
