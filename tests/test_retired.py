@@ -147,7 +147,9 @@ def test_thresholds_of_a_rule_that_was_split_have_moved():
     own = {**given, "rate-too-small": {"least_rate": 1e-7}}
     assert Config(thresholds=own).thresholds["rate-too-small"] == {"least_rate": 1e-7}
     rules = {rule.name: rule for rule in registry.BUILT_IN}
-    for places in retired.MOVED.values():
+    shared = Config(thresholds={"no-gradient": {"min_steps": 9}}).thresholds
+    assert shared["no-gradient"] == shared["gradient-stopped"] == {"min_steps": 9}
+    for places in (*retired.MOVED.values(), *retired.SHARED.values()):
         assert all(name in thresholds_of(rules[part]) for part, name in places)
 
 

@@ -164,3 +164,7 @@ def test_answers_that_became_empty_while_the_reward_rose(make, judge):
     roles = {"train_reward": noisy(RISES), "response_length": noisy(leap(40, 1)), "cut_share": np.zeros(N)}
     assert judge("RWD007", run(make, **roles)).verdict == "warn"
     assert judge("RWD007", run(make, **roles | {"response_length": line(40, 12)})).verdict == "pass"
+
+
+def test_a_logarithm_of_the_actions_spread_is_none(make, judge):
+    assert judge("RWD012", run(make, policy_std=line(-0.5, -2.0))).verdict == "SkippedProbe"

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracker_health import check
 from tracker_health.evidence import RunInfo, TextLog
 from tracker_health.facts.resumes import resumes_of, state_begins
 
@@ -31,6 +32,20 @@ def test_a_jump_elsewhere_is_no_resume(make, judge):
     losses = FALLS + np.where(np.arange(200) > 120, 1.5, 0.0)
     assert judge(CODE, make.evidence(losses, text_log=said(60))).verdict == "pass"
     assert judge(CODE, make.evidence(losses)).verdict == "SkippedProbe"
+
+
+def test_too_few_points_after_a_resume_are_no_pass(make, judge):
+    assert judge(CODE, make.evidence(np.r_[FALLS, 9.0, 9.0], text_log=said(199))).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_second_training_in_one_console_is_a_resume_only_if_the_first_had_not_ended(ended, tmp_path):
+    """Folds of a cross-validation are trained one after the other, each from the start."""
+    done = ["{'train_runtime': 12.0, 'train_samples_per_second': 3.0, 'epoch': 3.0}"]
+    rows = [f"{{'loss': {2.1 * 0.93**at + 0.1:.4f}, 'epoch': {at / 10:.2f}}}" for at in range(1, 31)]
+    fold = ["***** Running training *****", *rows]
+    (tmp_path / "train.log").write_text("\n".join([*fold, *(done if ended else []), *fold, *done]) + "\n")
+    assert ("LOS017" in [one.code for one in check(tmp_path).findings]) is not ended
 
 
 @pytest.mark.parametrize(("counted", "begins"), [(400, 600), (970, None), (1000, None), (0, None)])

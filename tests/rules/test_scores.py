@@ -174,3 +174,24 @@ def test_a_loss_that_grows(growth, verdict, role, make, judge):
 def test_metrics_that_no_rule_asks_for(values, name, verdict, make, judge):
     odd = make.series(values, role=None, name=name)
     assert judge("LOS019", make.evidence(FALLS, odd=(odd,))).verdict == verdict
+
+
+def test_an_accuracy_of_training_alone_that_rises_is_no_regression(make, judge):
+    evidence = make.evidence(FALLS, make.series(RISES, 10 * (1 + np.arange(N)), role="train_accuracy"))
+    found = judge("GEN007", evidence)
+    assert (found.verdict, found.message) == ("pass", "the training accuracy moves between 20% and 79.48%")
+
+
+def test_a_score_that_stands_still_says_nothing_of_a_loss_that_was_not_logged(make, judge):
+    assert "training loss" not in judge("GEN007", make.evidence(None, score(make, np.full(N, 0.7)))).message
+
+
+def test_a_signal_to_noise_is_no_percentage(make, judge):
+    values = np.r_[np.linspace(20, 31, 12), np.linspace(30, 26, 12)]
+    found = judge("GEN009", make.evidence(FALLS, score(make, values, name="val/psnr")))
+    assert (found.verdict, "%" in found.message) == ("warn", False)
+
+
+def test_a_validation_loss_next_to_nothing_is_compared(make, judge):
+    tiny = make.series(np.full(N, 1e-320), 10 * (1 + np.arange(N)), role="val_loss")
+    assert judge("GEN006", make.evidence(FALLS, tiny)).verdict == "pass"

@@ -496,8 +496,8 @@ class Curve:
         """The curve of the negated values: of a reward, which goes up where a loss goes down."""
         return replace(
             self,
-            series=replace(self.series, values=-self.series.values),
-            levels=-self.levels,
+            series=replace(self.series, values=0.0 - self.series.values),  # 0 stays 0, and does not become -0
+            levels=0.0 - self.levels,
             head=-self.head,
             first=-self.first,
         )

@@ -83,16 +83,14 @@ def rate_not_applied(evidence: Evidence, times: float) -> NotApplied | None:
 def warm_up_not_applied(evidence: Evidence) -> NotApplied | None:
     """The warm-up steps that the params name, where a logged rate was at its top within the first quarter of them."""
     warm_up = positive(evidence.info.params, _WARM_UP)
-    for rate in Settings(evidence).logged_rates:
-        top = int(rate.steps[np.argmax(rate.values >= _AT_THE_TOP * rate.values.max())])
-        long = warm_up is not None and _SHORTEST <= warm_up <= int(rate.steps[-1]) / 2
-        if warm_up is None or len(rate) < _FEWEST or not long or top > _EARLY * warm_up or not rate.values.max() > 0.0:
-            return None
-        said = (
-            f"the params set {number(warm_up)} steps of warm-up; {short_name(rate.name)} was at its top at step {top}"
-        )
-        return NotApplied("warm-up", said, warm_up, max(1.0, float(top)))
-    return None
+    rate = next(iter(Settings(evidence).logged_rates), None)
+    if rate is None or warm_up is None or len(rate) < _FEWEST or not rate.values.max() > 0.0:
+        return None
+    top = int(rate.steps[np.argmax(rate.values >= _AT_THE_TOP * rate.values.max())])
+    if not _SHORTEST <= warm_up <= int(rate.steps[-1]) / 2 or top > _EARLY * warm_up:
+        return None
+    said = f"the params set {number(warm_up)} steps of warm-up; {short_name(rate.name)} was at its top at step {top}"
+    return NotApplied("warm-up", said, warm_up, max(1.0, float(top)))
 
 
 def epochs_not_applied(evidence: Evidence, times: float) -> NotApplied | None:

@@ -1,8 +1,9 @@
-"""How a policy fared: what it earned, how far that rose, what it was worth, how sure it became of its actions."""
+"""How a policy fared: what it earned, how far that rose, how many answers were right, how sure it is of its acts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -95,8 +96,9 @@ def is_a_share(curve: Curve) -> bool:
 
 
 def entropy_of(evidence: Evidence) -> Curve | None:
-    """The policy's entropy, as it was logged; or of a loss that pays for entropy, what is below 0, with its sign
-    turned: Stable-Baselines3 logs ``train/entropy_loss`` as the negative of the mean entropy.
+    """The policy's entropy: as it was logged, or from a loss that pays for it. Stable-Baselines3's
+    ``train/entropy_loss`` is the negative of the mean entropy, and called ``-train/entropy_loss`` here: what begins
+    below 0 has its sign turned.
     """
     curve = evidence.curve("entropy")
     if curve is not None:
@@ -104,4 +106,7 @@ def entropy_of(evidence: Evidence) -> Curve | None:
     paid = evidence.curve("entropy_loss")
     if paid is None or not paid.points:
         return None
-    return paid.upside_down if paid.start.value < 0.0 else paid
+    if paid.start.value >= 0.0:
+        return paid
+    turned = paid.upside_down
+    return replace(turned, series=replace(turned.series, name=f"-{paid.series.name}"))

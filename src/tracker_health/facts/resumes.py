@@ -48,11 +48,11 @@ def state_begins(evidence: Evidence) -> int | None:
 _NOTICED = 0.05  # of the steps: fewer are skipped by a loss scale that finds its level
 
 
-def jump_at(curve: Curve, step: int) -> Estimate:
-    """How far the points after a step lie above those before it; 0 where there are fewer than three of either."""
+def jump_at(curve: Curve, step: int) -> Estimate | None:
+    """How far the points after a step lie above those before it; None where there are fewer than three of either."""
     values, at = curve.series.values, int(np.searchsorted(curve.series.steps, step, side="right"))
     before, after = values[max(0, at - _BEFORE) : at], values[at : at + _AFTER]
     if min(len(before), len(after)) < _AFTER:
-        return Estimate(0.0, 0.0)
+        return None
     error = float(np.hypot(median_error(curve.noise, len(before)), median_error(curve.noise, len(after))))
     return Estimate(median(after) - median(before), error)

@@ -19,6 +19,7 @@ LOWER = ("lower_better_val",)
 HELD_OUT = (*HIGHER, *LOWER)
 
 _OF_WORDS = re.compile(r"(^|[^a-z])(wer|cer|eer|uer|per|error_rate)([^a-z]|$)", re.IGNORECASE)
+_OF_NO_SHARE = re.compile(r"psnr|snr|inception|(^|[^a-z])(is|elo|fps|db)([^a-z]|$)", re.IGNORECASE)
 _SIGNED = re.compile(r"pearson|spearman|kendall|corr|matthews|mcc|kappa|r2|silhouette", re.IGNORECASE)
 _PERCENT = 100.0
 _BY_CLASS = re.compile(r"^(?P<before>.*?[._/ -])(?P<of>[^._/ -]+)$|^(?P<plain>[A-Za-z]+)(?P<at>\d+)$")
@@ -52,7 +53,7 @@ class Score:
 
     @cached_property
     def unit(self) -> float | None:
-        """1 of shares, 100 of percentages; None of what is neither, as a distance or a signal to noise."""
+        """1 of shares, 100 of percentages; None of what is neither, by its values or its name (a signal to noise)."""
         if not self._is_share or not len(self.values) or self.values.min() < (-1.0 if self.is_signed else 0.0):
             return None
         highest = float(np.abs(self.values).max())
@@ -60,7 +61,8 @@ class Score:
 
     @property
     def _is_share(self) -> bool:
-        return self.higher or bool(_OF_WORDS.search(self.series.name))
+        named = _OF_WORDS if not self.higher else _OF_NO_SHARE
+        return bool(named.search(self.series.name)) is not self.higher
 
     @property
     def is_signed(self) -> bool:

@@ -40,7 +40,8 @@ def read_run_settings(path: Path) -> dict[str, str]:
     if not isinstance(document, dict) or not _OF_A_MODEL.isdisjoint(document):
         return {}
     if path.name.startswith(("ds", "deepspeed")):
-        return dict(_of_deepspeed(document)) if not _OF_DEEPSPEED.isdisjoint(document) else {}
+        known = dict(_of_deepspeed(document)) if not _OF_DEEPSPEED.isdisjoint(document) else {}
+        return dict(list(known.items())[:_MOST_PARAMS])
     told: dict[str, set[str]] = {}
     for key, block in document.items():
         if isinstance(block, dict) and isinstance(key, str) and _TRAINING.fullmatch(key.lower()):

@@ -127,7 +127,7 @@ _SAYINGS = (
     _Saying("episode_length", ("episode", "length"), never=_EXTREMES, held_out=False),
     _Saying("exploration", ("exploration", "rate epsilon fraction"), held_out=False),
     _Saying("exploration", ("epsilon",), beside="charts rollout schedule agent", held_out=False),
-    _Saying("policy_std", ("policy action actor", "std"), never="loss grad reward min max", held_out=False),
+    _Saying("policy_std", ("policy action actor", "std"), never="loss log grad reward min max", held_out=False),
     _Saying(LOSS, (" ".join(LIKELIHOODS | {"bce"}),), never=_NO_LOSS),
     _Saying(LOSS, ("multiclass",), beside=""),
     _Saying(LOSS, ("smooth", "l1"), never=_NO_LOSS),

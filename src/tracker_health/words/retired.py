@@ -10,7 +10,7 @@ means its parts as well (``PARTS_OF``): lists, answers to verdicts, and threshol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,6 +148,13 @@ MOVED: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = {
 }
 """The thresholds of rules that were split: where each is today."""
 
+SHARED: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = {
+    ("schedule", "min_points"): (("rate-too-small", "min_points"), ("schedule-waits-in-vain", "min_points")),
+    ("schedule", "late_share"): (("schedule-length", "late_share"),),
+    ("no-gradient", "min_steps"): (("gradient-stopped", "min_steps"),),
+}
+"""The thresholds of rules that were split which a rule still has, and its parts as well: one value is meant for all."""
+
 _FEW = "few points make large errors, which counts for more than their number"
 _CLAUSE = "the case that it was for is gone"
 _GUESSED = "which number of answers a level may be that of is answered once, for all rules"
@@ -240,7 +247,7 @@ def living_thresholds(thresholds: Mapping[str, Mapping[str, float | int]]) -> di
         if retired_rule(rule) is None and (kept or not values):
             living[rule] = {**living.get(rule, {}), **kept}
         for name, value in values.items():
-            for part, threshold in MOVED.get((rule, name), ()):
+            for part, threshold in (*MOVED.get((rule, name), ()), *SHARED.get((rule, name), ())):
                 # What is set of the part itself counts.
                 if threshold not in thresholds.get(part, {}):
                     living.setdefault(part, {})[threshold] = value
@@ -258,6 +265,8 @@ def living_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
             living.update({at: value for at in moved if at not in changes})
             continue
         living[key] = living_rules(key, value) if key in RULE_LISTS and value is not None else value
+        shared = (f"probes.{part}.{name}" for part, name in SHARED.get((rule, threshold), ()) if section == "probes")
+        living.update({at: value for at in shared if at not in changes})
     return living
 
 
@@ -283,5 +292,6 @@ def _effect(key: str, rule: Retired) -> str:
     return f"naming it does nothing; name {successors} if you mean that" if successors else "naming it does nothing"
 
 
-def _joined(codes: Iterable[str]) -> str:
-    return " and ".join(codes)
+def _joined(codes: Sequence[str]) -> str:
+    *others, last = codes or ("",)
+    return f"{', '.join(others)} and {last}" if others else last

@@ -24,7 +24,8 @@ _LINES_LOOKED_AT = 50
 _FEWEST_ROWS = 3  # of a table without an axis
 _EXPORTED = ["step", "value", "wall time"]  # one curve, as TensorBoard's page saves it
 _OF_A_MONITOR = ("r", "l", "t")  # of each episode the reward, the length and the time, as Gym's monitors write them
-_OF_AN_EPISODE = ("step", "episode_reward", "episode_length")
+_OF_AN_EPISODE = ("episode_reward", "episode_length")
+_LONGEST_EPISODE = 1e9
 _DECIMAL_COMMA = re.compile(r"[-+]?\d{1,30},\d{1,30}(?:[eE][-+]?\d{1,3})?")
 _OF_A_FILE = re.compile(
     r"[-_. ]?(?:history|logs?|curve|values|list|per[-_]epoch|data|results?)(?![a-z])", re.IGNORECASE
@@ -71,10 +72,10 @@ class CsvTable:
             row = cells if len(cells) == len(header) else _fitted([cell.strip() for cell in cells], len(header))
             if row is None:
                 others.add(last, delimiter.join(cells))
-            elif tuple(header[:3]) == _OF_A_MONITOR:
-                reward, length = _values(row, (0, 1), _OF_AN_EPISODE[1:], delimiter)
-                steps += max(0, length)
-                table.add(table.kind(_OF_AN_EPISODE), [steps, reward, length])
+            elif names[:2] == _OF_AN_EPISODE:
+                values = _values(row, columns, names, delimiter)
+                steps += values[1] if 0.0 < values[1] < _LONGEST_EPISODE else 0.0
+                table.add(table.kind(("step", *names)), [steps, *values])
             elif names:
                 table.add(table.kind(names), _values(row, columns, names, delimiter))
         return others.log(source, last, "with another number of cells", "")
@@ -164,6 +165,8 @@ def _is_header(cells: list[str]) -> bool:
 def _columns(cells: list[str], path: Path) -> tuple[tuple[str, ...], list[int]]:
     """The names in a header, and their places; of a nameless index no name, where the table has an axis."""
     names = [cell.strip() for cell in cells]
+    if tuple(names[:3]) == _OF_A_MONITOR:
+        return (*_OF_AN_EPISODE, *names[3:]), [0, 1, *range(3, len(names))]
     if sorted(map(str.lower, names)) == _EXPORTED:
         tag = path.stem.rpartition("tag-")[2]
         names = [{"value": tag, "step": "step"}.get(name.lower(), "") for name in names]

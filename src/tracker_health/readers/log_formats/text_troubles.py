@@ -109,11 +109,12 @@ _DONE = re.compile(
 )
 _RESUMED = re.compile(
     r"\bresum(?:ed|ing)\b[^\n]{0,60}\b(?:from|training|checkpoint|at|step|epoch)\b|"
-    r"\bcontinuing training from\b|\*{3,} ?Running training ?\*{3,}|"
+    r"\bcontinuing training from\b|"
     r"\b(?:restor(?:ed|ing)|load(?:ed|ing))\b[^\n]{0,60}\bcheckpoint\b|"
     r"\b(?:optimizer|scheduler)(?:\.pt)?\b[^\n]{0,40}\bnot (?:been )?(?:found|loaded|restored)\b",
     re.IGNORECASE,
 )
+_BEGINS = re.compile(r"\*{3,} ?Running training ?\*{3,}")  # once more: it was started again, unless it had ended
 _BAR = re.compile(r"\| {0,8}0/(\d{1,12}) \[")  # at its beginning
 _NEARLY_THROUGH = 0.9  # bars that are taken away may not show their last steps
 _CAUSE = {cause: re.compile(pattern) for cause, pattern in _CAUSES.items()}
@@ -204,7 +205,8 @@ class Troubles:
         """Note that the log says that it goes on from a checkpoint, or that a progress bar begins."""
         bar = _BAR.search(line)
         total = int(bar[1]) if bar is not None else 0
-        if self.rows and len(self._starts) < _KEPT and (total or _RESUMED.search(line)):
+        again = self._done is None and _BEGINS.search(line)
+        if self.rows and len(self._starts) < _KEPT and (total or again or _RESUMED.search(line)):
             self._starts.append((self._table.rows, total))
 
     def _look_for_the_root(self, line: str) -> None:

@@ -80,10 +80,10 @@ class LossExplodes(Probe):
             return Finding.passed(f"no loss ends {number(self.times)} times as large as it began", measured)
         sizes = np.abs(series.values)
         step = series.steps[int(np.argmax(sizes > self.times * self._start(sizes)))]
-        first, last = number(float(series.values[0])), number(float(series.values[-1]))
+        first, last = number(self._start(sizes)), number(float(series.values[-1]))
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{short_name(series.name)} grew from {first} to {last}, {number(growth)} times its size at first",
+            message=f"{short_name(series.name)} grew from {first} to {last}, {growth:.3g} times its size at first",
             remedy="lower the learning rate of that network, update its target more slowly, clip its gradients",
             measured=measured,
             steps=(int(step), int(series.steps[-1])),

@@ -57,7 +57,8 @@ class LossStandsStill(CurveRule):
         measured: dict[str, float | int] = {"standing": curve.stood, "points": curve.points, "end": curve.end.value}
         since, end = int(curve.series.steps[-curve.stood]), float(curve.series.values[-1])
         if curve.points < self.long or curve.stood < self.stands_share * curve.points or end == 0.0:
-            return Finding.passed(f"the last {curve.stood} of {curve.points} points are one number", measured)
+            stood = f"the last {curve.stood} of {curve.points} points are one number"
+            return Finding.passed(stood if curve.stood > 1 else "the loss moves to the end", measured)
         return Finding(
             verdict=Verdict.WARN,
             message=f"the loss is {end:.7g} at every point from {place_of(since, curve.series.step_unit)} on",

@@ -9,6 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Series
 from tracker_health.report.result import Finding
+from tracker_health.report.resume_point import place_of
 from tracker_health.roles import words_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.text import count, short_name
@@ -71,13 +72,14 @@ class NonfiniteMetric(Probe):
             return Finding.passed(f"{names} that no rule asks for had values that are not finite, and came back")
         series, since = lost[0]
         clean = series.clean()
-        others = f", and so are {len(lost) - 1} others" if len(lost) > 1 else ""
+        others = f", as {count(len(lost) - 1, 'other metric')}" if len(lost) > 1 else ""
+        where = place_of(since, series.step_unit)
         bad = int((~np.isfinite(clean.values)).sum())
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{short_name(series.name)} is NaN or infinite from step {since} to the end{others} "
+            message=f"{short_name(series.name)} is NaN or infinite from {where} to the end{others} "
             f"({bad} of {count(len(clean), 'point')})",
-            remedy=f"look at what it measures from step {since} on; where there is nothing to measure, log nothing",
+            remedy=f"look at what it measures from {where} on; where there is nothing to measure, log nothing",
             measured={"nonfinite": bad, "points": len(clean), "metrics": len(lost)},
             steps=(since,),
         )

@@ -9,6 +9,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Series
 from tracker_health.report.result import Finding
+from tracker_health.report.resume_point import place_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.text import count, listing, short_name
 from tracker_health.words.verdict import Verdict
@@ -75,7 +76,7 @@ class PartDead(Probe):
             others = [one.finite() for one in evidence.all_of(whole)]
             moving = [one for one in (*parts, *others) if len(one) and one.values[-1] and np.ptp(one.values) > 0.0]
             many = 2 * len(still) >= len(parts) or kind == "reward"
-            dead = died + (still if many else [])
+            dead = died or (still if many else [])
             if dead and moving:
                 return _found(dead, len(parts), kind, died=bool(died))
         return Finding.passed("no part is still while another one moves", {"dead": 0})
@@ -96,7 +97,11 @@ def _found(dead: list[Series], parts: int, kind: str, *, died: bool) -> Finding:
     names = listing([f"{short_name(one.name)} ({one.values[-1]:g})" for one in dead])
     values = dead[0].values
     since = int(dead[0].steps[int(np.flatnonzero(values)[-1]) + 1]) if died else int(dead[0].steps[0])
-    what = f"exactly 0 from step {since} to the end" if died else f"of one value at all {len(values)} points"
+    what = (
+        f"exactly 0 from {place_of(since, dead[0].step_unit)} to the end"
+        if died
+        else f"one number at all {len(values)} points"
+    )
     return Finding(
         verdict=Verdict.WARN,
         message=f"{len(dead)} of {count(parts, 'part')} of the {kind} {'is' if len(dead) == 1 else 'are'} {what}, "

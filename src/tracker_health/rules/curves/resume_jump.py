@@ -30,7 +30,8 @@ class ResumeJump(CurveRule):
         A resume is where the log says so, where the step counter went back, or where the optimizer began to
         count. The latter needs a twentieth of the steps missing from its count. The median of three points
         after it is compared with that of five before. Warn when the rise surely exceeds `rise_share` of the
-        descent. A fifth of the best level counts as descent where the curve is flat.
+        descent. A fifth of the best level counts as descent where the curve is flat. A pass says so where the
+        optimizer's count begins inside the run.
 
     Known limits:
         A resume that nothing shows is not looked for. Three points on either side are needed. A resume on other data
@@ -67,7 +68,9 @@ class ResumeJump(CurveRule):
         curve = Curve.of(evidence.first(self.role).clean()) or curve
         if not resumes:
             return Finding.skipped("nothing says that the run was resumed")
-        jumps = [(jump_at(curve, resume.step), resume) for resume in resumes]
+        jumps = [(jump, resume) for resume in resumes if (jump := jump_at(curve, resume.step)) is not None]
+        if not jumps:
+            return Finding.skipped("too few points lie before and after the resume")
         rise, resume = max(jumps, key=lambda one: one[0].value)
         share = rise.value / curve.size if curve.size else 0.0
         measured: dict[str, float | int] = {"rise": rise.value, "rise_share": share, "resumes": len(resumes)}

@@ -59,6 +59,8 @@ class ActionNoiseGrows(Probe):
         spread, reward = evidence.curve("policy_std"), reward_of(evidence)
         if spread is None or spread.points < FEWEST_LEVELS:
             return Finding.skipped("too few points can be compared")
+        if spread.start.value <= 0.0:
+            return Finding.skipped("the spread does not begin above 0: it may be a logarithm")
         beside = f"; {reward.said}" if reward is not None else ""
         limit = self.growth * spread.start.value
         if not spread.end.surely_above(limit) or (reward is not None and reward.rose):

@@ -33,7 +33,8 @@ class ActsAtRandom(Probe):
         solves the environment.
 
     Known limits:
-        Policies of continuous actions have no maximum, and are not judged.
+        Policies of continuous actions have no maximum. They are left out where their spread is logged; elsewhere their
+        entropy may lie at such a number by chance.
 
     Worked example:
         entropy: 0.693 0.693 0.692 0.693 0.692 0.693 0.693 0.692 0.693 0.693 0.692 0.693
@@ -56,7 +57,7 @@ class ActsAtRandom(Probe):
 
     near: Annotated[float, Threshold("distance from even chances", "fraction", "design", gt=0, le=1)] = 0.02
 
-    most_actions: Annotated[int, Threshold("actions of which the maximum is known", "actions", "design", ge=2)] = 20
+    most_actions: Annotated[int, Threshold("actions of which the maximum is known", "actions", "design", ge=2)] = 10
 
     @property
     def needs(self) -> tuple[Need, ...]:

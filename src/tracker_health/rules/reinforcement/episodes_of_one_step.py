@@ -26,8 +26,8 @@ class EpisodesOfOneStep(Probe):
         Nothing that follows an action is ever seen. The agent learns of first steps alone.
 
     How it decides:
-        Warn when the length of episodes is 1 at all of `min_points` points or more, and longer ones were possible. That
-        is where a param, or the monitor, names an environment of Gymnasium's that has them.
+        Warn when the length of episodes is 1 at all of `min_points` points or more, and longer ones were
+        possible. That is where a param names an environment of Gymnasium's that has them.
 
     Known limits:
         Bandits have episodes of one step by design. Of an unknown environment nothing is said.

@@ -27,7 +27,7 @@ class PartOfRewardStands(Probe):
 
     How it decides:
         Only where lengths of answers are logged, and parts whose values lie between 0 and 1. Warn when the total surely
-        rose, and a part likely rose by less than `least_rise` and ends surely below `least_end`.
+        rose, and a part rose by less than `least_rise` and ends surely below `least_end`.
 
     Known limits:
         A part that is rare by design, as a bonus, stays too. Penalties lie below 0 and are not looked at.
@@ -67,12 +67,13 @@ class PartOfRewardStands(Probe):
         reward = reward_of(evidence, REWARDS[:1])
         curves = [Curve.of(part) for part in evidence.all_of("reward_part")]
         parts = [one for one in curves if one is not None and one.points >= FEWEST_LEVELS and is_a_share(one)]
-        if reward is None or not parts:
+        if reward is None:
+            return Finding.skipped("too few points can be compared")
+        if not parts:
             return Finding.skipped("no part of the reward lies between 0 and 1")
         least = min(parts, key=lambda one: one.end.value)
         rise = least.end - least.start
         measured = {"rise": rise.value, "end": least.end.value}
-        stands = not rise.surely_above(self.least_rise) and rise.value < self.least_rise
-        if not (reward.rose and stands and least.end.surely_below(self.least_end)):
+        if not (reward.rose and rise.value < self.least_rise and least.end.surely_below(self.least_end)):
             return Finding.passed(f"{course(least)}; {reward.said}", measured)
         return found(least, f"{course(least)}, while {reward.said}", _REMEDY, measured=measured, sure=reward.curve.sure)

@@ -38,7 +38,7 @@ class PolicyStill(Probe):
     Worked example:
         kl approx_kl: 1e-9 2e-9 0 1e-9 0 2e-9 1e-9 0 1e-9 0 1e-9 2e-9
         entropy: 0.6931 0.6931 0.6931 0.6931 0.6931 0.6931 0.6931 0.6931 0.6931 0.6931 0.6931 0.6931
-        gives: still 1, change 0
+        gives: still_share 1, change 0
         warn: 12 of 12 divergences are below 1e-6, more than 0.95, and the entropy never changes.
 
     What to do:
@@ -78,7 +78,7 @@ class PolicyStill(Probe):
         values = entropy.series.values
         share = float(np.mean(np.abs(moved.series.values) < self.still))
         change = float(np.ptp(values) / max(float(np.abs(values).max()), self.still))
-        measured = {"still": share, "change": change}
+        measured = {"still_share": share, "change": change}
         said = f"{short_name(moved.series.name)} is 0 at {share:.0%} of its points, the entropy changes by {change:.2%}"
         risen = reward is not None and learnt(reward)
         if share < self.most_still or change >= self.entropy_change or risen:

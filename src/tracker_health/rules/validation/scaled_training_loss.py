@@ -91,8 +91,8 @@ class ScaledTrainingLoss(CurveRule):
         batches = accumulation(evidence.info.params)
         if batches >= self.least_factor:
             return batches
-        power = float(2 ** round(log2(max(quotient, 1.0))))
-        return int(min(max(power, self.least_factor), self.most_factor))
+        near = min(max(quotient, float(self.least_factor)), float(self.most_factor))
+        return int(min(max(2 ** round(log2(near)), self.least_factor), self.most_factor))
 
 
 def _quotients(train: Curve, held_out: Curve) -> FloatArray:

@@ -69,7 +69,7 @@ class ScoreAtWorst(Probe):
 
     def judge(self, evidence: Evidence) -> Finding:
         known = (one for one in held_out_scores(evidence) if len(one.series) >= self.min_evaluations and one.unit)
-        scores = [one for one in known if one.series.role != "val_accuracy"]  # of a regression it is 0 throughout
+        scores = [one for one in known if one.series.role != "val_accuracy"]  # GEN003 judges accuracies
         if not scores:
             return Finding.skipped(f"no score has {self.min_evaluations} finite values between 0 and 1, or 0 and 100")
         found = [(self._at_worst(one), one) for one in scores]
@@ -82,7 +82,7 @@ class ScoreAtWorst(Probe):
             message = f"{one.name} is at its worst in {at} of {count(len(one.series), 'evaluation')}"
             return Finding.passed(message, {"at_worst": at, "evaluations": len(one.series)})
         at, one = max(worst, key=lambda pair: len(pair[1].series))
-        others = f", and so are {len(worst) - 1} other scores" if len(worst) > 1 else ""
+        others = f", as {count(len(worst) - 1, 'other score')}" if len(worst) > 1 else ""
         falls = ", while the training loss came down" if evidence.curve("train_loss") is not None else ""
         return Finding(
             verdict=Verdict.WARN,

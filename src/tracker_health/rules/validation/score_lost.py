@@ -25,12 +25,12 @@ class ScoreLost(Probe):
         The last checkpoint is not the best one. What people care about got worse while training looked fine.
 
     How it decides:
-        The score's course is turned so that lower is better. Its best is the part that is surely best, of two
-        values or more. Warn when the end is surely worse than the best by `fall_share` of what had been gained
-        since the start. It must be worse by `of_scale` of the scale, too: of an error its best value, of a
-        share 1 or 100. The best lies `min_after` evaluations or more before the end. A score that never got
-        better must surely fall from evaluation to evaluation, by `without_gain` of the best of an error, or of
-        the scale. It needs `min_evaluations`.
+        The score's course is turned so that lower is better. Its best is the lowest of overlapping parts. Warn
+        when the end is surely worse than the best by `fall_share` of what had been gained since the start. It
+        must be worse by `of_scale` of the scale, too: of an error its best value, of a share 1 or 100. The best
+        lies `min_after` evaluations or more before the end. A score that never got better must surely fall from
+        evaluation to evaluation, by `without_gain` of the best of an error, or of the scale. It needs
+        `min_evaluations`. Of several scores more than half must be lost.
 
     Known limits:
         A score of which most was there at the start has gained little, and a small loss counts. The scores of a task
@@ -103,7 +103,7 @@ class ScoreLost(Probe):
         where = place_of(curve.best_step, curve.series.step_unit)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{score.name} went from {shown} about {where} to {ends} at the end",
+            message=f"{score.name} went from {shown} at about {where} to {ends} at the end",
             remedy=f"take the checkpoint at {where}; look at what the score measures and the loss does not",
             measured=measured,
             steps=(curve.best_step,),

@@ -33,7 +33,8 @@ class ScoreStandsStill(Probe):
         and the highest lies between `constant_above` and a half. Where the training loss did not surely come
         down, warn below `constant_below` instead, and above nothing. Of other scores than accuracies and areas
         all have to stand. Warn, too, when all scores are one number from the first of `min_still` evaluations
-        to the last, and not their best one. The training loss must have come down, and the validation loss not.
+        to the last, and not their best one. A training loss that was logged must have come down, and a
+        validation loss not.
 
     Known limits:
         An accuracy above a half that stands may be that of a model which was good from the start. Below
@@ -88,9 +89,12 @@ class ScoreStandsStill(Probe):
         frozen = [one for one in logged if self._is_frozen(one)]
         alive = (held_out := evidence.curve("val_loss")) is not None and falls_surely(held_out)
         if frozen and len(frozen) == len(logged) and training_falls(evidence) and not alive:
-            return _frozen(frozen[0])
-        if not logged:
+            return _frozen(frozen[0], falls=evidence.curve("train_loss") is not None)
+        if not logged and not any(one.judged.values.any() for one in known):
             return Finding.skipped("the accuracy is 0 throughout, as that of a regression is")
+        if not logged:
+            low, high = (percent(float(one)) for one in (known[0].judged.values.min(), known[0].judged.values.max()))
+            return Finding.passed(f"the {known[0].whose} {known[0].name} moves between {low} and {high}")
         return Finding.passed(f"{logged[0].name} moves, and ends at {logged[0].said(float(logged[0].values[-1]))}")
 
     def _stands(self, shares: Series, evidence: Evidence) -> bool:
@@ -106,15 +110,16 @@ class ScoreStandsStill(Probe):
     def _is_frozen(score: Score) -> bool:
         """Whether it is one number from the first evaluation to the last, and not the best that there is."""
         best = score.values[0] == score.unit if score.higher else score.values[0] == 0.0
-        worst = score.higher and score.values[0] == 0.0  # GEN008's
+        worst = bool(score.is_worst(0.0).all())  # GEN008's
         return bool(np.ptp(score.values) == 0.0) and not (best or worst)
 
 
-def _frozen(score: Score) -> Finding:
+def _frozen(score: Score, *, falls: bool) -> Finding:
     value, n = score.said(float(score.values[0])), len(score.series)
     return Finding(
         verdict=Verdict.WARN,
-        message=f"{score.name} is {value} in all {n} evaluations, to the last digit, while the training loss came down",
+        message=f"{score.name} is {value} in all {n} evaluations, to the last digit"
+        + (", while the training loss came down" if falls else ""),
         remedy="evaluate the model that is trained: look for a copy, or answers that are not those of the model",
         measured={"end": float(score.values[-1]), "points": n},
         steps=(int(score.series.steps[0]), int(score.series.steps[-1])),
@@ -126,7 +131,8 @@ def _standing(shares: Shares) -> Finding:
     n = len(shares.judged)
     rest = shares.judged.values[n // 5 :]
     low, high = (percent(float(one)) for one in (rest.min(), rest.max()))
-    said = f"the {shares.whose} {shares.name} stays between {low} and {high} after the first fifth of {n} values"
+    stays = f"stays at {low}" if low == high else f"stays between {low} and {high}"
+    said = f"the {shares.whose} {shares.name} {stays} after the first fifth of {n} values"
     return Finding(
         verdict=Verdict.WARN,
         message=f"{said}: one answer for all",
