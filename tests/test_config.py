@@ -51,6 +51,10 @@ def test_a_tag_may_have_equals_signs_in_its_value():
     assert overridden("tag:cmd=a=b", checkpoint="x").for_run({"tag:cmd": "a=b"}).checkpoint == "x"
 
 
+def test_an_upgrade_alone_leaves_the_digest_of_the_default_settings():
+    assert Config().digest == "77ec96604bbd1a6a", "as version 0.1.0 wrote it onto runs, whose verdicts would not hold"
+
+
 def test_the_digest_is_that_of_the_run():
     config = overridden(**{"probes.diverged.sigmas": 6})
     assert config.for_run({"experiment": "lm"}).digest == Config().digest

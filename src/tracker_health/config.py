@@ -20,6 +20,11 @@ from tracker_health.words.retired import RULE_LISTS, living_rules, living_thresh
 ORIGINAL_RULES = frozenset({"LOS101", "OPT101"})
 """The two rules of the preset ``dlm``; elsewhere they measure without a vote."""
 
+_ROLES_OF_THE_FIRST_DIGEST = frozenset([*DEFAULT_PATTERNS][:46])
+"""The roles that the digest of a configuration has held since 0.1.0. Later ones are in it only where somebody changed
+them: a new role does not make an upgrade judge every run again.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Override:
@@ -295,7 +300,7 @@ class Config:
             "select": sorted(self.select),
             "ignore": sorted(self.ignore),
             "thresholds": {name: dict(values) for name, values in self.thresholds.items()},
-            "roles": {role: list(forms) for role, forms in self.roles.items()},
+            "roles": {role: list(forms) for role, forms in self.roles.items() if self._is_in_digest(role)},
             "checkpoint": self.checkpoint,
             "max_download": self.max_download,
             "stale_after": self.stale_after,
@@ -304,6 +309,9 @@ class Config:
         if self.baseline is not None:
             content["baseline"] = [self.baseline.digest, self.baseline.frozen]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def _is_in_digest(self, role: str) -> bool:
+        return role in _ROLES_OF_THE_FIRST_DIGEST or self.roles[role] != DEFAULT_PATTERNS.get(role)
 
 
 def _rule_set(name: str, value: Any) -> frozenset[str]:
