@@ -55,6 +55,34 @@ CASES = [
         "reward-hacked", "",
         GROUPS | {"train/reward": noisy(RISES), "train/rewards/correct/mean": noisy(FALLS)}, RATE,
     ),
+    (
+        "reward-hacked", "",
+        GROUPS | {"train/reward": noisy(RISES), "train/rewards/correct/mean": noisy(STAYS)}, RATE,
+    ),
+    (
+        "labels-do-not-match", "",
+        PAIRS | {"rewards/margins": noisy(np.linspace(0, 3, N)), "rewards/accuracies": noisy(RISES),
+                 "eval_rewards/accuracies": noisy(np.full(N, 0.1))}, RATE,
+    ),
+    (
+        "policy-not-trained", "",
+        {"rollout/ep_rew_mean": noisy(22 * STAYS, 1), "rollout/ep_len_mean": np.full(N, 22.0),
+         "train/approx_kl": np.zeros(N), "train/entropy_loss": np.full(N, -0.693)}, RATE,
+    ),
+    (
+        "value-function-diverged", "",
+        {"rollout/ep_rew_mean": noisy(22 * STAYS, 1), "train/value_loss": np.geomspace(1, 1e9, N)}, {"ent_coef": 0.01},
+    ),
+    (
+        "entropy-bonus-too-high", "entropy_coef",
+        {"rollout/ep_rew_mean": noisy(22 * STAYS, 1), "rollout/ep_len_mean": np.full(N, 22.0),
+         "train/entropy_loss": noisy(np.full(N, -0.693)) * 0.001 - 0.693}, {"ent_coef": 5.0},
+    ),
+    (
+        "learning-rate-too-high", "learning_rate",
+        {"rollout/ep_rew_mean": 9 + 13 * np.exp(-STEPS / 2.0), "train/entropy_loss": -0.7 * np.exp(-STEPS / 2.0)},
+        {"learning_rate": 0.05, "env_id": "CartPole-v1"},
+    ),
     ("reward-cause-unknown", "", GROUPS | {"train/reward": noisy(FALLS), "train/reward_std": noisy(STAYS)}, RATE),
     (
         "parameters-not-trained", "",

@@ -368,7 +368,6 @@ def test_probes_lists_every_rule(run):
     assert {record["code"] for record in records if not record["votes"]} == {
         "LOS101",
         "OPT101",
-        *(f"RWD0{number}" for number in range(11, 19)),  # their rate on healthy agents is not measured yet
         "SYS001",
         "SYS002",
     }

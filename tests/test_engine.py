@@ -248,7 +248,7 @@ def test_the_roles_that_may_be_set(monkeypatch):
 
 
 def test_a_skip_names_the_reason_and_the_way_out():
-    report = judged({"reward_total": np.ones(50), "kl": np.ones(50)})
+    report = judged({"reward_total": [1.0, 2.0] * 25, "kl": np.ones(50)})
     skipped = skip_of(report, "LOS004")
     assert (
         skipped.reason == "no metric has the role train_loss; seen: kl, reward_total; set roles.train_loss to name one"

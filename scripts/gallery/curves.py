@@ -337,9 +337,17 @@ def rewards() -> Iterator[Entry]:
     t = np.linspace(0, 1, n)
     rises, stays = 0.2 + 0.6 * (1 - np.exp(-4 * t)), np.full(n, 0.3)
 
-    def of(name: str, title: str, sentence: str, **roles: Numbers) -> Entry:
-        metrics = [series(role, values) for role, values in roles.items()]
-        return _shown(family, name, title, sentence, run("run", *metrics))
+    def of(
+        name: str,
+        title: str,
+        sentence: str,
+        *,
+        names: Mapping[str, str] | None = None,
+        params: Mapping[str, object] | None = None,
+        **roles: Numbers,
+    ) -> Entry:
+        metrics = [series(role, values, name=(names or {}).get(role, "")) for role, values in roles.items()]
+        return _shown(family, name, title, sentence, run("run", *metrics, info=with_params(metrics, params or {})))
 
     def near(values: Numbers, seed: int, size: float = 0.02) -> FloatArray:
         return np.asarray(values, dtype=np.float64) + noise(seed, n, size)
@@ -391,6 +399,47 @@ def rewards() -> Iterator[Entry]:
     yield of(
         "value-function", "Value function worse than a constant", "The explained variance is below 0.",
         train_reward=near(stays, 85), explained_variance=near(leap(0.1, -0.6), 86),
+    )  # fmt: skip
+    yield of(
+        "policy-still", "Policy does not move", "No update changes what it does.",
+        train_reward=near(stays, 94), kl=np.abs(noise(95, n, 1e-9)), entropy=np.full(n, 0.693) + noise(96, n, 1e-6),
+    )  # fmt: skip
+    yield of(
+        "action-noise", "Action noise grows", "The spread of actions grows without bound.",
+        train_reward=near(stays, 97), policy_std=np.exp(3.7 * t) * np.exp(noise(98, n, 0.02)),
+    )  # fmt: skip
+    yield of(
+        "explored-in-vain", "Explored in vain", "Exploration is over, and the reward never rose.",
+        train_reward=near(np.full(n, -20.0), 99, 0.3), exploration=np.clip(1 - 2 * t, 0.05, 1),
+    )  # fmt: skip
+    yield of(
+        "values-beyond", "Values out of reach", "The loss of the value function grows beyond what steps can follow.",
+        train_reward=near(stays, 100), objective_loss=np.exp(2 + 14 * t) * np.exp(noise(101, n, 0.3)),
+        names={"objective_loss": "train/value_loss"},
+    )  # fmt: skip
+    yield of(
+        "part-stands", "Part of the reward stands", "The total rises; the part that was meant stays at the bottom.",
+        train_reward=near(0.2 + 0.8 * t, 102), reward_part=np.abs(near(np.full(n, 0.02), 103, 0.005)),
+        response_length=near(100 + 60 * t, 104, 3),
+    )  # fmt: skip
+    yield of(
+        "groups-agree", "Groups agree", "Most groups of answers have one reward from the start, and teach nothing.",
+        train_reward=near(0.4 + 0.1 * t, 105), flat_share=np.clip(near(np.full(n, 0.75), 106), 0, 1),
+        reward_part=np.clip(near(0.2 + 0.05 * t, 107), 0, 1), names={"reward_part": "rewards/correct"},
+    )  # fmt: skip
+    yield of(
+        "rate-beyond", "Rate too high for a policy", "A rate of 0.1, and a reward that is lost at once.",
+        train_reward=near(0.1 + 0.4 * np.exp(-20 * t), 108, 0.01),
+        entropy=np.abs(near(0.6 * np.exp(-20 * t), 109, 0.01)), learning_rate=np.full(n, 0.1),
+    )  # fmt: skip
+    yield of(
+        "never-rose", "Never rose", "CartPole, and the reward stays at that of random actions.",
+        train_reward=near(np.full(n, 22.0), 110, 0.8), entropy=near(np.full(n, 0.69), 111, 0.001),
+        params={"env_id": "CartPole-v1"},
+    )  # fmt: skip
+    yield of(
+        "one-step", "Episodes of one step", "Every episode ends at once.",
+        train_reward=np.ones(n), episode_length=np.ones(n), params={"env_id": "CartPole-v1"},
     )  # fmt: skip
     yield of(
         "preferences-wrong", "Rejected answers preferred", "The margin falls below its start.",

@@ -1,4 +1,4 @@
-"""RWD002 to RWD010: policies, and what is seen of them beside their reward."""
+"""RWD002 to RWD020: policies, and what is seen of them beside their reward."""
 
 import numpy as np
 import pytest
@@ -24,9 +24,13 @@ def line(start, end):
     return np.linspace(start, end, N)
 
 
-def run(make, **roles):
-    series = [make.series(values, STEPS[-len(values) :], role=role) for role, values in roles.items()]
-    return make.evidence(None, make.series(-0.01 * np.ones(N), STEPS, role="objective_loss"), *series)
+def run(make, *, names=None, params=None, **roles):
+    series = [
+        make.series(values, STEPS[-len(values) :], role=role, name=(names or {}).get(role, role))
+        for role, values in roles.items()
+    ]
+    loss = make.series(-0.01 * np.ones(N), STEPS, role="objective_loss")
+    return make.evidence(None, loss, *series, params=params or {})
 
 
 HEALTHY = {
@@ -59,10 +63,10 @@ NEAR_MISSES = [
     pytest.param("RWD004", {"train_reward": noisy(FALLS), "entropy": noisy(TO_A_LEVEL)}, id="a level is kept"),
     pytest.param("RWD004", {"train_reward": noisy(RISES), "entropy": noisy(1.5 * np.exp(-STEPS / 8.0))}, id="solved"),
     pytest.param("RWD004", {"train_reward": noisy(FALLS), "entropy": noisy(line(-2, -9))}, id="continuous actions"),
-    pytest.param("RWD005", {"train_reward": noisy(FALLS), "kl": noisy(line(0.01, 2.0), 0.01)}, id="a straight line"),
+    pytest.param("RWD005", {"train_reward": noisy(FALLS), "kl": noisy(line(0.01, 0.8), 0.01)}, id="a straight line"),
     pytest.param("RWD005", {"train_reward": noisy(RISES), "kl": noisy(line(0.0, 30.0))}, id="summed over an answer"),
     pytest.param("RWD006", {"train_reward": noisy(FALLS), "clip_fraction": noisy(line(0.1, 0.35))}, id="much, not most"),
-    pytest.param("RWD007", {"train_reward": noisy(RISES), "cut_share": np.ones(N)}, id="all have the limit's length"),
+    pytest.param("RWD007", {"train_reward": noisy(RISES), "cut_share": np.full(N, 0.1)}, id="some are cut"),
     pytest.param("RWD007", {"train_reward": noisy(RISES), "response_length": line(100, 900)}, id="longer and better"),
     pytest.param("RWD008", {"train_reward": noisy(RISES), "reward_part": noisy(line(0.5, 0.45))}, id="a little worse"),
     pytest.param("RWD008", {"train_reward": noisy(STAYS), "reward_part": noisy(FALLS)}, id="nothing was gained"),
@@ -168,3 +172,104 @@ def test_answers_that_became_empty_while_the_reward_rose(make, judge):
 
 def test_a_logarithm_of_the_actions_spread_is_none(make, judge):
     assert judge("RWD012", run(make, policy_std=line(-0.5, -2.0))).verdict == "SkippedProbe"
+
+
+RIGHT, APPROX = {"names": {"reward_part": "rewards/correct"}}, {"names": {"kl": "train/approx_kl"}}
+FAST = 0.3 + 0.5 * (1.0 - np.exp(-STEPS / 3.0))
+GONE = 0.02 + 1.48 * np.exp(-STEPS / 3.0)
+CARTPOLE = {"params": {"env_id": "CartPole-v1"}}
+BESIDE_A_RISE = [
+    pytest.param(
+        "RWD004",
+        {"train_reward": noisy(FAST), "entropy": noisy(GONE, 0.002), "reward_part": noisy(FAST), **RIGHT},
+        {"train_reward": noisy(FAST), "entropy": noisy(GONE, 0.002), "reward_part": noisy(FAST) + 0.18, **RIGHT},
+        id="the entropy is gone, and answers are not right",
+    ),
+    pytest.param(
+        "RWD005",
+        {"train_reward": noisy(leap(0.3, 0.9, 10) - leap(0.0, 0.3, 30)), "kl": leap(0.02, 0.8, 30), **APPROX},
+        {"train_reward": noisy(RISES), "kl": leap(0.02, 0.8, 30), **APPROX},
+        id="updates are far too large, and some of the reward is lost",
+    ),
+    pytest.param(
+        "RWD005",
+        {"train_reward": noisy(RISES), "kl": noisy(line(0, 3)), "val_reward": noisy(STAYS)},
+        {"train_reward": noisy(RISES), "kl": noisy(line(0, 3)), "val_reward": noisy(RISES)},
+        id="far from the reference, and held-out answers are no better",
+    ),
+    pytest.param(
+        "RWD007",
+        {"train_reward": noisy(RISES), "cut_share": noisy(leap(0.05, 0.3))},
+        {"train_reward": noisy(RISES), "cut_share": noisy(leap(0.02, 0.1))},
+        id="a quarter of the answers is cut off",
+    ),
+    pytest.param(
+        "RWD007",
+        {"train_reward": noisy(RISES), "response_length": line(90, 198), "val_reward": noisy(STAYS),
+         "params": {"max_completion_length": "200"}},
+        {"train_reward": noisy(RISES), "response_length": line(90, 198), "val_reward": noisy(RISES),
+         "params": {"max_completion_length": "200"}},
+        id="answers fill the limit, and are no better",
+    ),
+    pytest.param(
+        "RWD008",
+        {"train_reward": noisy(RISES), "val_reward": noisy(STAYS)},
+        {"train_reward": noisy(RISES), "val_reward": noisy(STAYS) + 0.55},
+        id="a held-out reward stands",
+    ),
+    pytest.param(
+        "RWD009",
+        {"margin": noisy(line(0, 3)), "val_accuracy": noisy(line(0.2, 0.1))},
+        {"margin": noisy(line(0, 3)), "val_accuracy": noisy(leap(0.1, 0.9, 8))},
+        id="held-out pairs are swapped",
+    ),
+    pytest.param(
+        "RWD017",
+        {"train_reward": noisy(RISES), "reward_part": np.full(N, 0.02), "response_length": STAYS},
+        {"train_reward": noisy(RISES), "reward_part": 0.02 + 0.2 * RISES, "response_length": STAYS},
+        id="a part of the reward stands",
+    ),
+    pytest.param(
+        "RWD018",
+        {"train_reward": noisy(RISES), "flat_share": noisy(line(0.7, 0.8))},
+        {"train_reward": noisy(RISES), "flat_share": noisy(line(0.1, 0.8))},
+        id="groups agree from the beginning on",
+    ),
+    pytest.param(
+        "RWD019",
+        {"train_reward": noisy(STAYS), "learning_rate": np.full(N, 0.1)},
+        {"train_reward": noisy(RISES), "learning_rate": np.full(N, 0.1)},
+        id="a rate that no policy trains with",
+    ),
+    pytest.param(
+        "RWD020",
+        {"train_reward": noisy(np.full(N, 22.0), 1.0), **CARTPOLE},
+        {"train_reward": noisy(line(22.0, 120.0), 1.0), **CARTPOLE},
+        id="never rose, where it is known that it could",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "faulty", "healthy"), BESIDE_A_RISE)
+def test_what_is_wrong_while_the_reward_rises(code, faulty, healthy, make, judge):
+    assert judge(code, run(make, **faulty)).verdict == "warn"
+    assert judge(code, run(make, **healthy)).verdict == "pass"
+
+
+def test_a_running_mean_that_drifts_says_nothing(make, judge):
+    """An actor that never moved, by the means of its last hundred episodes: they share nearly all of these."""
+    rng = np.random.default_rng(3)
+    episodes = -500.0 + 100.0 * (rng.random(200) > 0.95)
+    means = [episodes[max(0, at - 100) : at].mean() for at in range(40, 200, 4)]
+    reward = make.series(means, 2000 * STEPS, role="train_reward", name="rollout/ep_rew_mean")
+    length = make.series(np.full(N, 500.0), 2000 * STEPS, role="episode_length", name="rollout/ep_len_mean")
+    spread = make.series(STAYS, 2000 * STEPS, role="reward_spread")
+    evidence = make.evidence(None, reward, length, spread)
+    assert judge("RWD001", evidence).verdict == "SkippedProbe"
+    assert judge("RWD003", evidence).verdict != "pass"
+
+
+def test_a_rise_alone_does_not_vouch():
+    from tracker_health.rules.registry import BUILT_IN
+
+    assert not next(rule for rule in BUILT_IN if rule.code == "RWD003").vouches

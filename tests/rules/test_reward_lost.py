@@ -34,7 +34,7 @@ def test_rewards_that_rise(seed, unit, offset, make, judge):
     for evidence in (run(make, train=train), run(make, held_out=held_out), run(make, train=train, held_out=held_out)):
         result = judge(CODE, evidence)
         assert result.verdict == "pass"
-        assert "rose from" in result.message
+        assert "went from" in result.message
 
 
 def test_a_dip_in_the_middle_and_a_wobble_at_the_top(make, judge):
@@ -82,7 +82,8 @@ def test_an_evaluation_that_never_changed(make, judge):
     result = judge(CODE, run(make, train=[9.4, 9.5, 9.6] * 30, held_out=[9.2] * 10))
     assert result.verdict == "warn"
     assert "val_reward stood at 9.2" in result.message
-    assert judge(CODE, run(make, train=[8.4, 8.5, 8.6] * 30, held_out=[9.2] * 10)).verdict == "SkippedProbe"
+    worse = 8.5 + 0.1 * np.random.default_rng(1).standard_normal(90)
+    assert judge(CODE, run(make, train=worse, held_out=[9.2] * 10)).verdict == "SkippedProbe"
 
 
 def test_a_trained_policy_that_goes_on(make, judge):
@@ -93,7 +94,9 @@ def test_a_trained_policy_that_goes_on(make, judge):
 
 
 def test_a_task_that_was_solved_from_the_start(make, judge):
-    assert judge(CODE, run(make, train=[500.0] * 90, held_out=[500.0] * 10)).verdict == "SkippedProbe"
+    solved = run(make, train=[500.0] * 90, held_out=[500.0] * 10, params={"env": "CartPole-v1"})
+    assert judge(CODE, solved).verdict == "pass"
+    assert judge(CODE, run(make, train=[500.0] * 90, held_out=[500.0] * 10)).verdict == "warn"
 
 
 def test_a_curriculum_lowers_the_reward(make, judge):
@@ -135,9 +138,9 @@ def test_means_of_the_last_hundred_episodes_of_a_policy_that_stays_as_it_is(leve
     ("rewards", "more", "verdict"),
     [
         pytest.param(np.full(98, -0.82), {}, "warn", id="every episode runs out of time"),
-        pytest.param(np.zeros(50), {}, "warn", id="the goal was never reached"),
-        pytest.param(np.zeros(49), {}, "SkippedProbe", id="too few"),
-        pytest.param(np.full(98, 500.0), {}, "SkippedProbe", id="it may be the highest there is"),
+        pytest.param(np.zeros(8), {}, "warn", id="the goal was never reached"),
+        pytest.param(np.zeros(7), {}, "SkippedProbe", id="too few"),
+        pytest.param(np.full(98, 500.0), {"params": {"env_id": "CartPole-v1"}}, "pass", id="its environment is solved"),
         pytest.param(np.r_[np.full(97, -0.82), -0.9], {}, "warn", id="one was different"),
         pytest.param(np.full(98, -0.82), {"params": {"base_model": "x"}}, "warn", id="of a trained policy, too"),
     ],

@@ -13,6 +13,7 @@ import numpy as np
 from tracker_health.evidence import Curve, Evidence, StepUnit, TensorState
 from tracker_health.facts import turns
 from tracker_health.facts.chance import UNTRAINED, came_back_to_its_start, chance_fallen_to, chance_of
+from tracker_health.facts.environments import is_control
 from tracker_health.facts.intent import is_fine_tuning, says_adapter
 from tracker_health.facts.resumes import resumes_of
 from tracker_health.facts.settings import ADAM, MOST_RATE_OF_SGD, SGD, Settings, UsualRate, usual_rate_of
@@ -159,7 +160,8 @@ class Facts:
     @cached_property
     def usual(self) -> UsualRate:
         """The learning rates that such a training mostly takes."""
-        return usual_rate_of(self.settings.optimizer, fine_tunes=self.starts_trained, is_policy=self.is_policy)
+        policy = "" if not self.is_policy else "control" if is_control(self.evidence) else "answers"
+        return usual_rate_of(self.settings.optimizer, fine_tunes=self.starts_trained, policy=policy)
 
     @property
     def usual_rate(self) -> float:
@@ -317,6 +319,12 @@ class Facts:
         series = self.evidence.find("grad_norm")
         values = series.finite().values if series is not None else np.empty(0)
         return len(values) > 2 and bool((values == 0.0).all())
+
+    @cached_property
+    def gradients_came(self) -> bool:
+        """Whether a gradient norm was logged that was not 0."""
+        series = self.evidence.find("grad_norm")
+        return series is not None and bool(series.finite().values.any())
 
     @cached_property
     def only_validation_is_nonfinite(self) -> bool:
@@ -487,6 +495,11 @@ class Facts:
             one.start.value > 0.0 and one.end.value < 0.5 * one.start.value for one in spreads if one is not None
         )
 
+    @property
+    def policy_is_random(self) -> bool:
+        """Whether a policy's entropy exploded or stays at its maximum, or the noise of its actions grew."""
+        return self.has_kind("RWD004", "came-apart") or self.has("RWD012", "RWD015")
+
     @cached_property
     def answers_are_cut(self) -> bool:
         """Whether nearly all answers were cut off at the limit, from the beginning on."""
@@ -507,7 +520,7 @@ class Facts:
         """Whether a policy stayed its reference, by divergence or margins of 0 throughout, while gradients came."""
         still = [self.evidence.find(role) for role in ("kl", "margin")]
         moved = [one for one in still if one is not None and len(one) > 2 and not one.finite().values.any()]
-        return bool(moved) and self.has("RWD003", "RWD009") and not self.gradient_is_zero
+        return bool(moved) and self.has("RWD003", "RWD009") and self.gradients_came
 
     @cached_property
     def answers_are_the_same(self) -> bool:

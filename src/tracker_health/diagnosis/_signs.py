@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tracker_health.diagnosis._cause import Sign
 from tracker_health.diagnosis._facts import Facts
+from tracker_health.facts.environments import is_control
 from tracker_health.words.ending import Ended
 
 _Asked = Callable[[Facts], bool]
@@ -110,9 +111,9 @@ TEMPERATURE_LOW = _setting(
     lambda facts: facts.is_policy and (facts.settings.temperature or 1.0) < _GREEDY,
 )
 BONUS_HIGH = _setting(
-    "the entropy bonus is a tenth or more, and the policy came apart",
+    "the entropy bonus is a tenth or more, and the policy came apart or acts at random",
     "entropy_coef",
-    lambda facts: (facts.settings.entropy_bonus or 0.0) >= _HIGH_BONUS and facts.has_kind("RWD004", "came-apart"),
+    lambda facts: (facts.settings.entropy_bonus or 0.0) >= _HIGH_BONUS and facts.policy_is_random,
 )
 KL_HIGH = _setting(
     "the KL coefficient is 1 or more, and the reward did not rise",
@@ -186,7 +187,12 @@ SCORE_STANDS = _finding("a held-out score never moves", "GEN007", where=lambda f
 SCORE_LOST = _finding("a held-out score fell far below its best", "GEN009")
 CLASS_AT_ZERO = _finding("one class is at 0 throughout", "GEN010")
 NOT_AS_SET = _finding("a setting is another one in the log than in the params", "OPT013")
-RATE_NOT_AS_SET = _finding("the learning rate is another one in the log than in the params", "OPT013", "rate")
+RATE_NOT_AS_SET = _finding(
+    "the learning rate is another one in the log than in the params, from the beginning on",
+    "OPT013",
+    "rate",
+    where=lambda facts: facts.rate_jump is None,
+)
 A_MULTIPLE = _finding("the training loss is a whole multiple of the validation loss", "GEN006")
 JUMPED_AT_A_RESUME = _finding("the loss is surely higher right after a resume", "LOS017")
 ROSE_AT_A_RESUME = _number(
@@ -602,8 +608,22 @@ GREW_INTO_THE_LIMIT = _finding(
     "grew-into-the-limit",
     where=lambda facts: not facts.has("RWD001", "RWD003"),
 )
-OTHER_REWARD_FELL = _finding("the reward rose while another one fell", "RWD008")
+OTHER_REWARD_FELL = _finding("the reward rose while another one stood or fell", "RWD008")
+PART_STANDS = _finding("the reward rose while a part of it stood at the bottom", "RWD017")
+GROUPS_AGREE = _finding(
+    "most groups of answers have no spread, from the beginning on",
+    "RWD018",
+    where=lambda facts: not facts.groups_differed_at_first,
+)
+POLICY_STILL = _finding("no update moved the policy", "RWD011")
+POLICY_STILL_IN_CONTROL = _finding(
+    "no update moved a policy that acts", "RWD011", where=lambda facts: is_control(facts.evidence)
+)
+VALUES_BEYOND = _finding("the loss of values is out of reach", "RWD016")
+VALUES_EXPLODED = _finding("the loss of values exploded", "LOS021", where=lambda facts: facts.is_policy)
 MARGIN_STANDS = _finding("the margin is one number throughout", "RWD009", "no-effect")
+PAIRS_SWAPPED = _finding("held-out pairs are preferred the wrong way", "RWD009", "held-out-reversed")
+PAIRS_BY_CHANCE = _finding("held-out pairs are preferred as by chance", "RWD009", "held-out-by-chance")
 REJECTED_PREFERRED = _finding("rejected answers are preferred", "RWD009", "rejected-preferred")
 REWARD_STANDS = _number("the reward is one number throughout", "reward", reward_stands)
 REWARD_ONLY_FELL = _number("the reward only ever fell", "reward", lambda facts: facts.reward_never_rose)

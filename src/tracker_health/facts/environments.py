@@ -19,6 +19,7 @@ SOLVED: Mapping[str, float] = MappingProxyType({
 STEPS_BY_DESIGN = frozenset({*SOLVED, "pendulum", "walker2d", "humanoid", "humanoidstandup", "cliffwalking"})
 """Environments whose episodes have more than one step."""
 
+_OF_CONTROL = ("episode_length", "exploration", "policy_std")
 _NAMES_IT = re.compile(r"(?:^|[./_ -])(?:env|gym|environment|task)(?:[_ .-]?(?:id|name))?$", re.IGNORECASE)
 _MOST_CHARACTERS = 100
 _VERSION = re.compile(r"-v\d{1,2}$")
@@ -35,3 +36,9 @@ def environment_of(evidence: Evidence) -> str:
             if base in STEPS_BY_DESIGN:
                 return full if full in SOLVED else base
     return ""
+
+
+def is_control(evidence: Evidence) -> bool:
+    """Whether a policy acts in an environment, and gives no answers: by a param, or by what was logged."""
+    acts = any(evidence.find(role) is not None for role in _OF_CONTROL)
+    return acts or bool(environment_of(evidence))

@@ -4,33 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
 
-from tracker_health.evidence import FEWEST_LEVELS, LIKELY, SURELY, Curve, Estimate, Evidence
+from tracker_health.evidence import FEWEST_LEVELS, LIKELY, SURELY, Curve, Estimate, Evidence, Series
 from tracker_health.facts.environments import SOLVED, environment_of
 from tracker_health.roles import REWARDS, word_set, words_of
 from tracker_health.text import number, printable
 
-_OF_ITS_SPAN = 0.5
+_OF_ITS_SPAN, _LOST = 0.5, 0.3
+_WINDOW = 100
+"""Episodes in the running means of Stable-Baselines3 and RLlib, by default."""
+_FEWEST_EPISODES = 0.1
+"""Episodes in a point of the log; fewer mean that its steps are not those of the environment."""
+_OF_ONE_UPDATE = word_set("approx approxkl ppo")
+_EPISODE, _MEAN = word_set("ep episode episodes"), word_set("mean")
 _RIGHT = word_set("accuracy acc correct correctness right answer exact match")
 
 
 class Reward(NamedTuple):
-    """A policy's reward: its curve, how far it rose from its start to its end, and from one half to the other."""
+    """A policy's reward: its curve, how far it rose from its start to its end, and whether it rose steadily: surely
+    from half to half, or by the trend of its levels.
+    """
 
     curve: Curve
     rise: Estimate
-    halves: Estimate
+    steadily: bool
 
     @property
     def rose(self) -> bool:
-        """Whether its end surely lies above its start; or likely, and its second half surely above the first, or its
-        levels rise for sure.
-        """
-        steadily = self.halves.surely_above(0.0) or self.curve.trend > SURELY
-        return self.rise.surely_above(0.0) or (self.may_have_risen and steadily)
+        """Whether its end surely lies above its start; or likely, and it rose steadily."""
+        return self.rise.surely_above(0.0) or (self.may_have_risen and self.steadily)
 
     @property
     def may_have_risen(self) -> bool:
@@ -43,12 +49,27 @@ class Reward(NamedTuple):
     @property
     def ever_rose(self) -> bool:
         """Whether its end likely lies above its start, or its best level surely."""
-        return self.may_have_risen or self.curve.upside_down.with_waves.descent.surely_above(0.0)
+        return self.may_have_risen or self.as_loss.descent.surely_above(0.0)
+
+    def rose_by(self, share: float) -> bool:
+        """Whether it ever rose, or a level lies above its start by a share of the start's size."""
+        start = self.curve.start.value
+        return self.ever_rose or float(self.curve.levels.max()) > start + share * abs(start)
+
+    @property
+    def as_loss(self) -> Curve:
+        """Upside down, as a reward goes up where a loss goes down."""
+        return self.curve.upside_down.with_waves
 
     @property
     def span(self) -> float:
-        """From its lowest level to its highest."""
-        return float(np.ptp(self.curve.levels))
+        """From its lowest level to its highest, and no less than what a change of a flat curve is measured by."""
+        return max(float(np.ptp(self.curve.levels)), self.as_loss.size)
+
+    @property
+    def fell_from_its_best(self) -> bool:
+        """Whether it ends surely below its best level, by `_LOST` of all that its levels span."""
+        return (self.as_loss.end - self.as_loss.best).surely_above(_LOST * self.span)
 
     @property
     def said(self) -> str:
@@ -59,24 +80,60 @@ class Reward(NamedTuple):
 
 def reward_of(evidence: Evidence, roles: Sequence[str] = REWARDS) -> Reward | None:
     """The reward of training, unless only that of evaluations may have risen, or only that is there."""
-    curves = [curve for role in roles if (curve := evidence.curve(role)) is not None and curve.points >= FEWEST_LEVELS]
-    found = [_rewarded(curve, curve.with_waves) for curve in curves]
+    known = [one for role in roles if (one := rewarded(evidence, evidence.curve(role))) is not None]
+    found = [one for one in known if one.curve.points >= FEWEST_LEVELS]
     return next((one for one in found if one.may_have_risen), next(iter(found), None))
 
 
-def _rewarded(curve: Curve, wide: Curve) -> Reward:
-    return Reward(curve, wide.end - wide.start, wide.between(0.5, 1.0) - wide.between(0.0, 0.5))
+def rewarded(evidence: Evidence, curve: Curve | None) -> Reward | None:
+    """What a curve of rewards says. Points of a running mean over episodes share most of these: their errors become
+    those of the few points that share none, and nothing is said of their trend.
+    """
+    if curve is None:
+        return None
+    sharing = min(_points_that_share_episodes(evidence, curve), len(curve.series))
+    if sharing > 1.0:
+        levels = max(1.0, min(sharing / curve.block, len(curve.levels) / 8))
+        # One that never had a whole window moves most at its first points, which are means of the fewest.
+        noise = curve.noise if sharing < len(curve.series) else float(curve.errors.max())
+        curve = replace(curve, errors=np.maximum(curve.errors, sqrt(sharing * levels) * noise))
+    wide = curve.with_waves
+    halves = wide.between(0.5, 1.0) - wide.between(0.0, 0.5)
+    steadily = sharing <= 1.0 and (halves.surely_above(0.0) or curve.trend > SURELY)
+    return Reward(curve, wide.end - wide.start, steadily)
 
 
-def learnt(reward: Reward) -> bool:
-    """Whether a reward says that its policy learnt: it surely rose, by `_OF_ITS_SPAN` of all that its levels span."""
-    return reward.rose and reward.rise.value > _OF_ITS_SPAN * reward.span
+def _points_that_share_episodes(evidence: Evidence, curve: Curve) -> float:
+    """How many neighbouring points of a running mean over ``_WINDOW`` episodes have an episode in common; 1 for
+    others.
+    """
+    words, lengths = set(words_of(curve.series.name)), evidence.curve("episode_length")
+    if lengths is None or _EPISODE.isdisjoint(words) or _MEAN.isdisjoint(words):
+        return 1.0
+    steps = curve.series.steps
+    apart = float(steps[-1] - steps[0]) / max(len(steps) - 1, 1)
+    episodes = apart / max(float(np.median(lengths.series.values)), 1.0)
+    return max(1.0, _WINDOW / episodes) if episodes >= _FEWEST_EPISODES else 1.0
 
 
-def is_solved(evidence: Evidence, reward: Reward) -> bool:
-    """Whether a reward ends where its environment counts as solved, by a param that names one of Gymnasium's."""
+def learnt(evidence: Evidence, reward: Reward) -> bool:
+    """Whether a reward says that its policy learnt: it surely rose, by `_OF_ITS_SPAN` of what its levels span, or it
+    ends where its environment counts as solved.
+    """
+    return (reward.rose and reward.rise.value >= _OF_ITS_SPAN * reward.span) or is_solved(evidence, reward.curve)
+
+
+def is_solved(evidence: Evidence, reward: Curve) -> bool:
+    """Whether a reward ends where its environment counts as solved, by a param that names one of Gymnasium's. A reward
+    that is 0 throughout is none.
+    """
     least = SOLVED.get(environment_of(evidence))
-    return least is not None and reward.curve.end.value >= least
+    return least is not None and reward.end.value >= least and bool(reward.series.values.any())
+
+
+def is_of_one_update(divergence: Series) -> bool:
+    """Whether a divergence is, by its name, that from the last policy, which one update a batch leaves at 0."""
+    return not _OF_ONE_UPDATE.isdisjoint(words_of(divergence.name))
 
 
 def rightness_of(evidence: Evidence) -> Curve | None:

@@ -72,17 +72,23 @@ class UsualRate(NamedTuple):
 _OF_SGD = UsualRate(5e-5, 1e-3, 1e-2, 0.1)
 _FROM_SCRATCH = UsualRate(2e-5, 1e-4, 1e-3, 1e-2)
 _FINE_TUNING = UsualRate(1e-7, 1e-6, 1e-4, 1e-3)
-_POLICY = UsualRate(1e-8, 1e-7, 1e-4, 1e-3)  # 1e-6 of language models, 3e-4 of control
+_OF_POLICIES = {
+    "answers": UsualRate(1e-8, 1e-7, 1e-6, 1e-3),  # adapters and small models take the higher ones
+    "control": UsualRate(1e-6, 1e-5, 3e-4, 1e-3),
+}
+"""Of policies that answer, and of those that act in an environment."""
 
 MOST_RATE_OF_SGD = 1.0
 """From here on next to nothing trains with SGD; OPT016 declares that of Adam."""
 
 
-def usual_rate_of(optimizer: str, *, fine_tunes: bool = False, is_policy: bool = False) -> UsualRate:
-    """The learning rates that are usual for an optimizer and an objective: Adam's of an optimizer that is not known."""
+def usual_rate_of(optimizer: str, *, fine_tunes: bool = False, policy: str = "") -> UsualRate:
+    """The learning rates that are usual for an optimizer and an objective: Adam's of an optimizer that is not known.
+    ``policy``: a key of ``_OF_POLICIES``, empty for other objectives.
+    """
     if optimizer == SGD:
         return _OF_SGD
-    return _POLICY if is_policy else _FINE_TUNING if fine_tunes else _FROM_SCRATCH
+    return _OF_POLICIES[policy] if policy else _FINE_TUNING if fine_tunes else _FROM_SCRATCH
 
 
 USUAL_MOMENTUM = 0.9

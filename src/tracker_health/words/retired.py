@@ -159,6 +159,7 @@ _FEW = "few points make large errors, which counts for more than their number"
 _CLAUSE = "the case that it was for is gone"
 _GUESSED = "which number of answers a level may be that of is answered once, for all rules"
 _BASELINE_ONLY = "a run is compared with a baseline alone: other runs of an experiment may differ on purpose"
+_ONE_FACT = "what says that a policy learnt is one fact for all rules"
 _SHARED = "one table of parameters answers for all rules what was left out on purpose"
 
 RETIRED_THRESHOLDS: tuple[RetiredThreshold, ...] = tuple(
@@ -191,6 +192,7 @@ RETIRED_THRESHOLDS: tuple[RetiredThreshold, ...] = tuple(
         ("validation-flat", "small_descent", "train_descent", _CLAUSE),
         ("odd-one-out", "deviations", None, _BASELINE_ONLY),
         ("odd-one-out", "worse", None, _BASELINE_ONLY),
+        ("reward-lost", "rise_share", None, _ONE_FACT),
         ("memory-growth", "late_share", None, "that memory still rises is asked of its levels and their errors"),
     )
 )

@@ -68,7 +68,8 @@ LABELS_DO_NOT_MATCH = Cause(
     Labels of other samples, or inputs that say nothing about them: the model learns no more than how frequent each
     answer is, or memorises what does not carry over to other samples.""",
     explains=codes(
-        "LOS005 LOS018 LOS006 LOS008 GEN001 GEN002 GEN003 GEN007 GEN004 OPT003 OPT019 WGT003 OPT010 GEN008 GEN009"
+        "LOS005 LOS018 LOS006 LOS008 GEN001 GEN002 GEN003 GEN007 GEN004 OPT003 OPT019 WGT003 OPT010 GEN008 GEN009 "
+        "RWD009"
     ),
     requires=(
         signs.INPUTS_ZERO,
@@ -76,6 +77,8 @@ LABELS_DO_NOT_MATCH = Cause(
         signs.ONLY_VALIDATION_GUESSES,
         signs.VALIDATION_FLAT,
         signs.BELOW_CHANCE,
+        signs.PAIRS_SWAPPED,
+        signs.PAIRS_BY_CHANCE,
     ),
     speaks=(
         signs.GAP_OF_ACCURACY,

@@ -34,13 +34,22 @@ REWARD_WITHOUT_SIGNAL = Cause(
     All samples of a group get the same reward, so every advantage is 0, and nothing is learnt: the reward is one number
     whatever is said, too coarse or out of reach, or all samples are alike.""",
     explains=codes(
-        "RWD001 RWD002 RWD003 GRD003 OPT003 OPT019 LOS005 LOS018 GAP006 WGT002 LRS001 LRS003 LRS004 LRS005 LRS006"
+        "RWD001 RWD002 RWD003 RWD011 RWD014 RWD015 RWD018 RWD020 GRD003 OPT003 OPT019 LOS005 LOS018 GAP006 WGT002 "
+        "LRS001 LRS003 LRS004 LRS005 LRS006"
     ),
     defines=(signs.REWARD_STANDS,),
-    requires=(signs.NO_SPREAD, signs.GRADIENT_ZERO_WITH_REWARDS),
+    requires=(signs.NO_SPREAD, signs.GRADIENT_ZERO_WITH_REWARDS, signs.GROUPS_AGREE),
     speaks=(signs.REWARD_LOST, signs.TEMPERATURE_LOW),
     judged={signs.REWARD_LOST: 2.0, signs.TEMPERATURE_LOW: 4.0, signs.GRADIENT_ZERO_WITH_REWARDS: 4.0},
-    never=(signs.ALL_CUT, signs.REWARD_ONLY_FELL, signs.REWARD_HAD_RISEN, signs.NAN_IN_ANY_LOSS),
+    never=(
+        signs.ALL_CUT,
+        signs.REWARD_ONLY_FELL,
+        signs.REWARD_HAD_RISEN,
+        signs.NAN_IN_ANY_LOSS,
+        signs.POLICY_STILL_IN_CONTROL,
+        signs.ENTROPY_LEFT,
+        signs.KL_LEFT,
+    ),
     says=lambda facts: f"rewards do not distinguish answers{numbers_of(facts, 'RWD002', 'GRD003', 'RWD001')}",
     do=_of_group,
     test="print the rewards of one group of samples",
@@ -87,7 +96,7 @@ KL_COEFFICIENT_TOO_LOW = Cause(
     about="""Nothing holds the policy near what it could do before.
     The KL coefficient is known, and next to 0: updates carry the policy away from its reference, until its answers are
     nothing that the reference would have said.""",
-    explains=codes("RWD001 RWD003 RWD004 RWD005 RWD006 RWD007"),
+    explains=codes("RWD001 RWD003 RWD004 RWD005 RWD006 RWD007 RWD020"),
     requires=(signs.KL_LOW,),
     speaks=(signs.KL_LEFT, signs.ENTROPY_LEFT),
     judged={signs.KL_LEFT: 1.0, signs.ENTROPY_LEFT: 1.0},
@@ -112,7 +121,7 @@ POLICY_DRIFTED = Cause(
     about="""The policy left its course.
     Its divergence from its reference, or from the policy that sampled, grew beyond what its reward survives, or its
     entropy exploded. A rate, a coefficient or too many epochs a batch may drive it: nothing shows which.""",
-    explains=codes("RWD001 RWD003 RWD004 RWD005 RWD006 RWD007"),
+    explains=codes("RWD001 RWD003 RWD004 RWD005 RWD006 RWD007 RWD020"),
     requires=(signs.KL_LEFT, signs.CAME_APART),
     speaks=(signs.UPDATES_CLIPPED,),
     judged={signs.KL_LEFT: 4.0, signs.CAME_APART: 3.0, signs.UPDATES_CLIPPED: 2.0},
@@ -126,7 +135,7 @@ ENTROPY_COLLAPSED = Cause(
     title="the policy stopped exploring",
     about="""The policy became sure of its answers before they were good.
     Its entropy is gone while the reward has not risen: every sample is the same, and nothing new is found.""",
-    explains=codes("RWD001 RWD002 RWD003 RWD004"),
+    explains=codes("RWD001 RWD002 RWD003 RWD004 RWD020"),
     requires=(signs.ENTROPY_GONE,),
     judged={signs.ENTROPY_GONE: 4.0},
     says=lambda facts: f"the policy stopped exploring{numbers_of(facts, 'RWD004')}",
@@ -145,7 +154,7 @@ ENTROPY_BONUS_TOO_HIGH = Cause(
     title="the policy is paid for being random",
     about="""The policy is paid more for being random than for being right.
     Its entropy rises to that of guessing, and with it goes what it knew.""",
-    explains=codes("RWD001 RWD003 RWD004 RWD007"),
+    explains=codes("RWD001 RWD003 RWD004 RWD007 RWD012 RWD014 RWD015 RWD020"),
     requires=(signs.BONUS_HIGH,),
     speaks=(signs.CAME_APART,),
     judged={signs.CAME_APART: 2.0},
@@ -173,9 +182,10 @@ REWARD_HACKED = Cause(
     name="reward-hacked",
     title="the reward is earned without doing the task",
     about="""The reward is earned without doing the task.
-    The policy found what is paid best: length, a phrase, a form. The total rises, and what was meant falls.""",
-    explains=codes("RWD007 RWD008"),
-    requires=(signs.OTHER_REWARD_FELL, signs.GREW_INTO_THE_LIMIT),
+    The policy found what is paid best: length, a phrase, a form. The total rises, and what was meant stands or
+    falls.""",
+    explains=codes("RWD007 RWD008 RWD017 RWD018 LOS020"),
+    requires=(signs.OTHER_REWARD_FELL, signs.GREW_INTO_THE_LIMIT, signs.PART_STANDS),
     do="read answers of high reward; pay length or form only where the answer is right, or give the task more weight",
     test="read ten answers of the highest reward",
 )
@@ -203,6 +213,32 @@ PREFERENCES_WITHOUT_EFFECT = Cause(
     from_the_start=True,
 )
 
+POLICY_NOT_TRAINED = Cause(
+    name="policy-not-trained",
+    title="no update reaches the policy",
+    about="""No update reaches the policy.
+    Its divergence from one update to the next is 0, and its entropy is one number. The optimizer has other parameters,
+    the policy was detached or frozen, or its loss is 0.""",
+    explains=codes("RWD011 RWD015 RWD014 RWD001 RWD003 RWD010 RWD020"),
+    requires=(signs.POLICY_STILL,),
+    do="give the optimizer the parameters of the policy that acts; print one of them before and after an update",
+    test="compare the policy's weights before and after one update",
+    from_the_start=True,
+)
+
+VALUE_FUNCTION_DIVERGED = Cause(
+    name="value-function-diverged",
+    title="the value function diverged",
+    about="""The value function diverged.
+    Its loss grew a million-fold, or lies where no network gets to by usual steps. Its targets feed on its own
+    estimates, or rewards are far too large. Advantages are then its error, and nothing else.""",
+    explains=codes("RWD016 LOS021 RWD010 RWD001 RWD003 RWD004 RWD005 RWD014 RWD020 GRD001 GRD002"),
+    requires=(signs.VALUES_BEYOND, signs.VALUES_EXPLODED),
+    says=lambda facts: f"the value function diverged{numbers_of(facts, 'RWD016', 'LOS021')}",
+    do="scale or clip the rewards, update the target network more slowly, and lower the rate of the value function",
+    test="train 1,000 steps with rewards divided by their deviation: the loss of values stays near 1",
+)
+
 REWARD_PART_CONSTANT = Cause(
     name="reward-part-constant",
     title="a part of the reward never changes",
@@ -226,4 +262,6 @@ CAUSES = (
     KL_COEFFICIENT_TOO_HIGH,
     REWARD_HACKED,
     PREFERENCES_WITHOUT_EFFECT,
+    POLICY_NOT_TRAINED,
+    VALUE_FUNCTION_DIVERGED,
 )

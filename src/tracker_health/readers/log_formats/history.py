@@ -22,6 +22,7 @@ _FEWEST_EMPTY = 3  # of a metric's last cells: fewer may be of a last evaluation
 _FEWEST_COUNTED = 2  # rows of a log without an axis
 _UNKNOWN = UNITS.index(StepUnit.UNKNOWN)
 _MOST_ODD = 20  # metrics that nobody asks for, of which some are NaN
+_RATE = "learning_rate"
 _NO_STEP = np.iinfo(np.int64).min
 _PLANS = ("max_steps", "total_steps"), ("num_train_epochs", "max_epochs")
 
@@ -279,6 +280,7 @@ class History:
             name, at, cells
         )  # several writers of JSON have no other sign
         counts = places.kept[at] & ~np.isnan(places.steps[at]) & (~is_null(cells) | stands_for_nan)
+        counts &= ~(np.isnan(cells) & self._without_group(name)[at])
         if 2 * (places.of_epoch[at] & counts).sum() <= counts.sum():
             counts &= ~places.of_epoch[at]  # of a metric that was logged by step these are the epochs' means
         if role == VAL_LOSS:  # a progress bar goes on showing the last evaluation's
@@ -292,6 +294,18 @@ class History:
             return series
         # Rows that say nothing but their epoch, several to each.
         return replace(series, steps=np.arange(1, len(steps) + 1, dtype=np.int64), step_unit=StepUnit.UNKNOWN)
+
+    def _without_group(self, name: str) -> BoolArray:
+        """Which rows of a table that was filled up with NaN have nothing of a metric's group (``train/...``): those
+        whose learning rate of that group is NaN as well, which no divergence makes it. But for one row, those at the
+        end do not count: a schedule may itself have come to NaN.
+        """
+        group, found = name.rpartition("/")[0], np.zeros(len(self.positions), dtype=bool)
+        for rate in [one for one, role in self._roles.items() if role == _RATE and group]:
+            if rate.rpartition("/")[0] == group and len(known := np.flatnonzero(~np.isnan(self.column(rate)))):
+                found[: known[-1]] = np.isnan(self.column(rate))[: known[-1]]
+                found[known[-1] + 1 :] = len(found) - 2 == known[-1]
+        return found
 
     def _is_missed(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
         """Which empty cells are of rows in which the metric should be: those to the end of the log, in rows that have a

@@ -31,20 +31,26 @@ class PolicyRule(Probe):
         curve, reward = self.curve(evidence), reward_of(evidence)
         if curve is None or curve.points < FEWEST_LEVELS or reward is None:
             return Finding.skipped("too few points can be compared")
-        return self.judge_policy(curve, reward)
+        return self.judge_policy(evidence, curve, reward)
 
     def curve(self, evidence: Evidence) -> Curve | None:
         """What is judged, of the evidence."""
         return evidence.curve(self.role)
 
     @abstractmethod
-    def judge_policy(self, curve: Curve, reward: Reward) -> Finding:
+    def judge_policy(self, evidence: Evidence, curve: Curve, reward: Reward) -> Finding:
         """The finding on curves that are long enough."""
 
 
 def levels(curve: Curve) -> dict[str, float]:
     """What a finding has of a curve."""
     return {"start": curve.start.value, "peak": curve.peak.value, "end": curve.end.value}
+
+
+def fell_at(curve: Curve) -> int:
+    """The step from which a curve lies below the middle of its best level and its end."""
+    loss = curve.upside_down
+    return loss.left((loss.best.value + loss.end.value) / 2.0)
 
 
 def course(curve: Curve) -> str:

@@ -46,7 +46,6 @@ class ActionNoiseGrows(Probe):
     code = "RWD012"
     name = "action-noise-grows"
     symptom = Symptom.COLLAPSED
-    status = "preview"
     since = "0.1.2"
 
     growth: Annotated[float, Threshold("growth of the spread", "times", "design", gt=1)] = 10.0

@@ -7,7 +7,7 @@ from math import log
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
-from tracker_health.facts.policy import entropy_of, is_solved, learnt, reward_of
+from tracker_health.facts.policy import entropy_of, learnt, reward_of
 from tracker_health.report.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
@@ -52,7 +52,6 @@ class ActsAtRandom(Probe):
     code = "RWD015"
     name = "acts-at-random"
     symptom = Symptom.NOT_LEARNING
-    status = "preview"
     since = "0.1.2"
 
     near: Annotated[float, Threshold("distance from even chances", "fraction", "design", gt=0, le=1)] = 0.02
@@ -74,7 +73,7 @@ class ActsAtRandom(Probe):
             return Finding.skipped("the entropy does not begin at that of even chances")
         start = entropy.start.value
         stays = float(abs(entropy.levels - start).max()) <= self.near * start
-        if not stays or learnt(reward) or is_solved(evidence, reward):
+        if not stays or learnt(evidence, reward):
             return Finding.passed(f"{course(entropy)}; {reward.said}", levels(entropy))
         return found(entropy, f"the policy still acts at random: {course(entropy)}, while {reward.said}", _REMEDY)
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
-from tracker_health.facts.policy import Reward, reward_of
+from tracker_health.facts.policy import Reward, reward_of, rewarded, rightness_of
+from tracker_health.facts.settings import Settings
 from tracker_health.report.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
@@ -34,18 +35,20 @@ class AnswerLength(Probe):
 
     How it decides:
         Warn when the share of answers that are cut surely begins below `seldom_cut` and surely ends above `most_cut`.
-        Warn when lengths that surely began above `empty` surely end below it. Where the reward did not likely rise,
-        warn in three more cases, or fail if it surely fell. The share that is cut lies surely above `most_cut` in the
-        second half. Or lengths end surely below `collapse` of their start, or surely above `explosion` times it.
+        Warn when the share lies surely above `often_cut` in the second half. Warn when lengths that surely began above
+        `empty` surely end below it. Where a param has the limit, lengths may go from below `short` of it to above
+        `full`. Then warn when a held-out reward or the share of right answers is known, and did not likely rise. Where
+        the reward did not likely rise, warn in two more cases. Lengths end surely below `collapse` of their start, or
+        surely above `explosion` times it. Each is a failure if the reward surely fell.
 
     Known limits:
-        A task whose answers all have the limit's length is cut always; its reward rises.
+        A task whose answers all have the limit's length is cut always, and warned of.
 
     Worked example:
         cut_share: 0.9 1 1 0.9 1 1 1 0.9 1 1 1 1
         train_reward: 0.1 0.1 0 0.1 0.1 0.1 0 0.1 0.1 0 0.1 0.1
         gives: start 0.9, peak 1, end 1
-        warn: all answers are cut off, surely more than 0.6, and the reward did not rise.
+        warn: all answers are cut off, surely more than 0.2, and the reward did not rise.
 
     What to do:
         Read some answers. Raise the limit (max_completion_length), penalise length, or mask what was cut off.
@@ -62,6 +65,11 @@ class AnswerLength(Probe):
     most_cut: Annotated[float, Threshold("share of answers that may be cut off", "fraction", "design", gt=0, le=1)] = (
         0.6
     )
+    often_cut: Annotated[
+        float, Threshold("share of answers cut off in the second half", "fraction", "design", gt=0, le=1)
+    ] = 0.2
+    short: Annotated[float, Threshold("share of the limit that leaves room", "fraction", "design", gt=0, le=1)] = 0.8
+    full: Annotated[float, Threshold("share of the limit that leaves none", "fraction", "design", gt=0, le=1)] = 0.9
     seldom_cut: Annotated[float, Threshold("share that is cut off in passing", "fraction", "design", ge=0, le=1)] = 0.3
     collapse: Annotated[float, Threshold("share of its length that is left", "fraction", "design", gt=0, le=1)] = 0.5
     empty: Annotated[float, Threshold("length of an answer that says nothing", "tokens", "design", ge=1)] = 1.5
@@ -72,6 +80,7 @@ class AnswerLength(Probe):
         return (
             Need(role="cut_share", any_of=("response_length",), min_points=FEWEST_LEVELS),
             Need(role=REWARDS[0], any_of=REWARDS[1:], min_points=FEWEST_LEVELS),
+            *Need.beside("response_length", "val_reward", "reward_part"),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
@@ -81,7 +90,7 @@ class AnswerLength(Probe):
             return Finding.skipped("too few points can be compared")
         found = self._of_cuts(cut, reward) if cut is not None else None
         if found is None and length is not None:
-            found = self._of_lengths(length, reward)
+            found = self._of_lengths(length, reward) or self._of_the_limit(evidence, length, reward)
         return found or harmless(seen, reward)
 
     def _of_cuts(self, cut: Curve, reward: Reward) -> Finding | None:
@@ -95,9 +104,26 @@ class AnswerLength(Probe):
                 cut.left(self.most_cut),
                 kind="grew-into-the-limit",
             )
-        if not reward.may_have_risen and late.surely_above(self.most_cut):
-            return wrong(cut, reward, f"answers were cut off: {name} was {number(late.value)}", _CUT, kind="cut")
+        if late.surely_above(self.often_cut):
+            grew = cut.head.value < self.often_cut
+            said = f"answers were cut off: {name} was {number(late.value)} in the second half"
+            kind, remedy = ("grew-into-the-limit", _GROWN) if grew else ("cut", _CUT)
+            return wrong(cut, reward, said, remedy, cut.left(self.often_cut) if grew else None, kind=kind)
         return None
+
+    def _of_the_limit(self, evidence: Evidence, length: Curve, reward: Reward) -> Finding | None:
+        """Answers that grew up to the limit, and are no better for it."""
+        limit, right = Settings(evidence).length_limit, rightness_of(evidence)
+        if limit is None or not (
+            length.start.surely_below(self.short * limit) and length.end.surely_above(self.full * limit)
+        ):
+            return None
+        held_out = reward_of(evidence, ("val_reward",))
+        known = [one for one in (held_out, rewarded(evidence, right)) if one is not None]
+        if not known or any(one.may_have_risen for one in known):
+            return None
+        said = f"answers grew into the limit of {number(limit)}: {course(length)}"
+        return wrong(length, reward, said, _GROWN, length.left(self.full * limit), kind="grew-into-the-limit")
 
     def _of_lengths(self, length: Curve, reward: Reward) -> Finding | None:
         start, end = length.start.value, length.end

@@ -48,7 +48,6 @@ class EpisodesOfOneStep(Probe):
     code = "RWD013"
     name = "episodes-of-one-step"
     symptom = Symptom.NOT_LEARNING
-    status = "preview"
     since = "0.1.2"
 
     min_points: Annotated[int, Threshold("points needed", "points", "design", ge=5)] = 8

@@ -28,8 +28,8 @@ class ExploredInVain(Probe):
 
     How it decides:
         The share of random actions must begin above `begins` and end below `ends`. Warn when the reward never rose: it
-        does not likely end above its start, and its best level does not surely lie there. A reward that solves the
-        environment passes.
+        does not likely end above its start, and no level lies surely above it, or by `rise` of the start's size. A
+        reward that solves the environment passes.
 
     Known limits:
         An environment that random actions solve looks the same, where its reward is not known.
@@ -50,11 +50,13 @@ class ExploredInVain(Probe):
     code = "RWD014"
     name = "explored-in-vain"
     symptom = Symptom.NOT_LEARNING
-    status = "preview"
     since = "0.1.2"
 
     begins: Annotated[float, Threshold("share of random actions at first", "fraction", "design", gt=0, le=1)] = 0.5
     ends: Annotated[float, Threshold("share that ends exploration", "fraction", "design", gt=0, le=1)] = 0.1
+    rise: Annotated[
+        float, Threshold("rise of a level that is one, as a share of the start's size", "fraction", "design", gt=0)
+    ] = 0.25
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -70,7 +72,7 @@ class ExploredInVain(Probe):
         over = float(random.series.values[0]) > self.begins and float(random.series.values[-1]) < self.ends
         if not over:
             return Finding.skipped(f"exploration is not over: {course(random)}")
-        if reward.ever_rose or is_solved(evidence, reward):
+        if reward.rose_by(self.rise) or is_solved(evidence, reward.curve):
             return Finding.passed(f"{course(random)}; {reward.said}", levels(reward.curve))
         said = f"the reward never rose, and exploration is over: {course(random)}, while {reward.said}"
         return found(reward.curve, said, _REMEDY)

@@ -50,7 +50,6 @@ class GroupsAgree(Probe):
     code = "RWD018"
     name = "groups-agree"
     symptom = Symptom.NOT_LEARNING
-    status = "preview"
     since = "0.1.2"
 
     most_flat: Annotated[float, Threshold("groups that may lack spread", "fraction", "design", gt=0, le=1)] = 0.5

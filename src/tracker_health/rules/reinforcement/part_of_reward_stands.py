@@ -49,7 +49,6 @@ class PartOfRewardStands(Probe):
     code = "RWD017"
     name = "part-of-reward-stands"
     symptom = Symptom.OVERFIT
-    status = "preview"
     since = "0.1.2"
 
     least_rise: Annotated[float, Threshold("rise of a part that is one", "reward", "design", gt=0)] = 0.03

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import Curve
-from tracker_health.facts.policy import Reward
+import numpy as np
+
+from tracker_health.evidence import Curve, Evidence, Need
+from tracker_health.facts.policy import Reward, entropy_of, is_of_one_update, reward_of
+from tracker_health.facts.settings import Settings
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Symptom, Threshold
 from tracker_health.rules.reinforcement._policy import PolicyRule, course, harmless, wrong
@@ -27,9 +30,12 @@ class PolicyDivergence(PolicyRule):
         jumps, the policy has usually lost its language, and estimates of its gradient are worthless.
 
     How it decides:
-        A straight line's second half lies three times as high as its first. The KL blew up when its second half lies
-        surely above `growth` times its first half, or its end surely above `most`. Warn when the reward did not likely
-        rise meanwhile, and fail when it surely fell.
+        A straight line's second half lies three times as high as its first. The KL blew up when its second half
+        lies surely above `growth` times its first half. It is far when its end lies surely above its first
+        value and `most`. That of one update (approx_kl) is far when it surely lies above `of_update` in a
+        `stretch` of the run. Warn of both when the reward did not likely rise, or fell from its best level.
+        Warn of a far one when the held-out reward did not likely rise, or no more than `gone` of the entropy is
+        left. Fail when the reward surely fell. With a coefficient of 0, only growth counts.
 
     Known limits:
         `most` is meant for a mean over tokens. Trainers that sum the KL over an answer log more. They pass if their
@@ -39,7 +45,7 @@ class PolicyDivergence(PolicyRule):
         kl: 0.01 0.02 0.02 0.03 0.03 0.04 0.05 0.06 0.5 5 20 30 30 30 31 30
         train_reward: 0.5 0.5 0.6 0.5 0.6 0.5 0.6 0.5 0.4 0.2 0.1 0 0 0 0 0
         gives: start 0.015, peak 30.5, end 30.5
-        fail: the KL ends at 30, surely above 10, and the reward fell from 0.5 to 0.
+        fail: the KL ends at 30, surely above 1, and the reward fell from 0.5 to 0.
 
     What to do:
         Lower the learning rate, raise the KL coefficient (beta) and clip gradients. Continue from a checkpoint before
@@ -55,13 +61,44 @@ class PolicyDivergence(PolicyRule):
     role = "kl"
 
     growth: Annotated[float, Threshold("growth from the first half to the second", "times", "design", ge=3)] = 10.0
-    most: Annotated[float, Threshold("divergence that no update should reach", "nats", "design", gt=0)] = 10.0
+    most: Annotated[float, Threshold("divergence from a reference that is far", "nats", "design", gt=0)] = 1.0
+    of_update: Annotated[float, Threshold("divergence of one update that is far", "nats", "design", gt=0)] = 0.5
+    stretch: Annotated[
+        float, Threshold("share of the run in which it is looked at", "fraction", "design", gt=0, le=1)
+    ] = 0.25
+    gone: Annotated[float, Threshold("share of its entropy that is none", "fraction", "design", gt=0, le=1)] = 0.1
 
-    def judge_policy(self, curve: Curve, reward: Reward) -> Finding:
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return (*super().needs, *Need.beside("entropy", "entropy_loss"))
+
+    def judge_policy(self, evidence: Evidence, curve: Curve, reward: Reward) -> Finding:
         first, second = curve.between(0.0, 0.5), curve.between(0.5, 1.0)
         left = first.value > 0.0 and second.surely_above(self.growth * first.value)
-        far = curve.end.surely_above(self.most)
-        if reward.may_have_risen or not (left or far):
+        far = self._is_far(evidence, curve)
+        harmed = not reward.may_have_risen or reward.fell_from_its_best
+        beside = far and (_held_out_stands(evidence) or self._entropy_is_gone(evidence))
+        if not ((harmed and (left or far)) or beside):
             return harmless(curve, reward)
-        since = curve.left(self.most if far else self.growth * first.value)
+        since = curve.left(self.growth * first.value if left else far or self.most)
         return wrong(curve, reward, f"the policy left its course: {course(curve)}", _REMEDY, since)
+
+    def _is_far(self, evidence: Evidence, curve: Curve) -> float:
+        """The limit beyond which the divergence lies: of one update in any quarter, of a reference at the end; else 0.
+        With a coefficient of 0 nothing is meant to hold the policy, and only its growth counts.
+        """
+        if is_of_one_update(curve.series):
+            begins = np.arange(0.0, 1.0, self.stretch)
+            parts = [curve.between(at, at + self.stretch) for at in begins]
+            return self.of_update * any(one.surely_above(self.of_update) for one in parts)
+        held = Settings(evidence).kl_coefficient != 0.0
+        return self.most * (held and curve.end.surely_above(max(self.most, curve.first.value)))
+
+    def _entropy_is_gone(self, evidence: Evidence) -> bool:
+        entropy = entropy_of(evidence)
+        return entropy is not None and entropy.end.surely_below(self.gone * entropy.start.value)
+
+
+def _held_out_stands(evidence: Evidence) -> bool:
+    held_out = reward_of(evidence, ("val_reward",))
+    return held_out is not None and not held_out.may_have_risen

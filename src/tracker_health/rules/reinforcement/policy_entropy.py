@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tracker_health.evidence import Curve, Evidence, Need
-from tracker_health.facts.policy import Reward, entropy_of
+from tracker_health.facts.environments import SOLVED, environment_of
+from tracker_health.facts.policy import Reward, entropy_of, learnt, rightness_of
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Symptom, Threshold
 from tracker_health.rules.reinforcement._policy import PolicyRule, course, harmless, wrong
@@ -28,8 +29,11 @@ class PolicyEntropy(PolicyRule):
 
     How it decides:
         An entropy that begins above 0 collapsed when it ends surely below `collapse` of its start. It exploded when it
-        ends surely above `explosion` times its start. Warn when the reward did not likely rise meanwhile, and fail when
-        it surely fell. An entropy that falls to a level while the reward rises passes.
+        ends surely above `explosion` times its start. Warn when the reward did not likely rise meanwhile. Warn, too,
+        beside a reward that rose, where no more than `gone` of the entropy is left. Either it went in the first `early`
+        of the run, and the policy did not learn. Or the reward gains less than `late_gain` of its rise in the second
+        half, and the task is known to be unsolved: right answers stay surely below `right`, or the environment's reward
+        does. Fail when the reward surely fell.
 
     Known limits:
         Entropy of continuous actions may be below 0, and is not judged. A solved task collapses, too, which the reward
@@ -58,23 +62,47 @@ class PolicyEntropy(PolicyRule):
     collapse: Annotated[
         float, Threshold("share of its entropy that a policy must keep", "fraction", "design", gt=0, le=1)
     ] = 0.2
+    gone: Annotated[float, Threshold("share of its entropy that is none", "fraction", "design", gt=0, le=1)] = 0.1
+    early: Annotated[float, Threshold("share of the run that is its beginning", "fraction", "design", gt=0, le=1)] = (
+        0.125
+    )
+    late_gain: Annotated[
+        float, Threshold("share of its rise that a reward gains in the second half", "fraction", "design", gt=0, le=1)
+    ] = 0.1
+    right: Annotated[float, Threshold("share of right answers that is high", "fraction", "design", gt=0, le=1)] = 0.9
     explosion: Annotated[float, Threshold("growth of the entropy", "times", "design", ge=1)] = 1.3
 
     @property
     def needs(self) -> tuple[Need, ...]:
         first, *more = super().needs
-        return (replace(first, any_of=("entropy_loss",)), *more)
+        return (replace(first, any_of=("entropy_loss",)), *more, *Need.beside("reward_part"))
 
     def curve(self, evidence: Evidence) -> Curve | None:
         return entropy_of(evidence)
 
-    def judge_policy(self, curve: Curve, reward: Reward) -> Finding:
+    def judge_policy(self, evidence: Evidence, curve: Curve, reward: Reward) -> Finding:
         start = curve.start
         if not start.surely_above(0.0):
             return Finding.skipped("the entropy does not begin above 0")
-        if not reward.may_have_risen and curve.end.surely_below(self.collapse * start.value):
+        collapsed = not reward.may_have_risen and curve.end.surely_below(self.collapse * start.value)
+        if collapsed or self._is_gone_for_nothing(evidence, curve, reward):
             return wrong(curve, reward, f"the policy collapsed: {course(curve)}", _COLLAPSED, kind="collapsed")
         if not reward.may_have_risen and curve.end.surely_above(self.explosion * start.value):
             since = curve.left(self.explosion * start.value)
             return wrong(curve, reward, f"the policy came apart: {course(curve)}", _EXPLODED, since, kind="came-apart")
         return harmless(curve, reward)
+
+    def _is_gone_for_nothing(self, evidence: Evidence, curve: Curve, reward: Reward) -> bool:
+        """Whether next to no entropy is left from early on, or where the reward stands before the task is solved."""
+        early = curve.between(self.early, 1.0).surely_below(self.gone * curve.head.value)
+        if early and not learnt(evidence, reward):
+            return True
+        late = reward.curve.end.value - reward.curve.level(len(reward.curve.levels) // 2).value
+        stalls = late < self.late_gain * reward.rise.value
+        return stalls and curve.end.surely_below(self.gone * curve.start.value) and self._is_unsolved(evidence, reward)
+
+    def _is_unsolved(self, evidence: Evidence, reward: Reward) -> bool:
+        """Whether it is known that the task is not solved: by the share of right answers, or by the environment."""
+        right, least = rightness_of(evidence), SOLVED.get(environment_of(evidence))
+        few = right is not None and right.end.surely_below(self.right)
+        return few or (least is not None and reward.curve.end.surely_below(least))

@@ -52,7 +52,6 @@ class PolicyStill(Probe):
     code = "RWD011"
     name = "policy-still"
     symptom = Symptom.NOT_LEARNING
-    status = "preview"
     since = "0.1.2"
 
     still: Annotated[float, Threshold("divergence that is none", "nats", "design", gt=0)] = 1e-6
@@ -80,7 +79,7 @@ class PolicyStill(Probe):
         change = float(np.ptp(values) / max(float(np.abs(values).max()), self.still))
         measured = {"still_share": share, "change": change}
         said = f"{short_name(moved.series.name)} is 0 at {share:.0%} of its points, the entropy changes by {change:.2%}"
-        risen = reward is not None and learnt(reward)
+        risen = reward is not None and learnt(evidence, reward)
         if share < self.most_still or change >= self.entropy_change or risen:
             return Finding.passed(said, measured)
         stood = f"; {reward.said}" if reward is not None else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
-from tracker_health.facts.policy import reward_of
+from tracker_health.facts.policy import Reward, is_a_share, reward_of, rightness_of
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.roles import REWARDS
@@ -29,9 +29,12 @@ class RewardHacked(Probe):
         healthy run. Only another measure of the task shows what was lost.
 
     How it decides:
-        The reward of training must have surely risen. Warn when that of evaluations, or one of the rewards that make it
-        up, surely fell from its start to its end. The fall must be more than `least_fall` of its start's size, and more
-        than `least_fall` of what its levels span.
+        The reward of training must have surely risen. Warn when that of evaluations, or one of the rewards that
+        make it up, surely fell from its start to its end. The fall must be more than `least_fall` of its
+        start's size, and more than `least_fall` of what its levels span. Warn, too, when the reward rose by
+        more than `least_rise` of its start, and what was meant by less than `least_held_out`, and by less than
+        `least_share` of the reward's rise. That is a held-out reward, or the share of right answers. It must
+        lie between 0 and 1, and end surely below `solved`.
 
     Known limits:
         A penalty may have to rise for a task to be done. If rewards conflict, one of them falls by design.
@@ -58,6 +61,15 @@ class RewardHacked(Probe):
         float, Threshold("fall that is one, as a share of its start", "fraction", "design", gt=0, le=1)
     ] = 0.25
 
+    least_rise: Annotated[
+        float, Threshold("rise of the reward that is one, of its start", "fraction", "design", gt=0)
+    ] = 0.2
+    least_held_out: Annotated[float, Threshold("rise of a held-out score that is one", "score", "design", gt=0)] = 0.03
+    least_share: Annotated[
+        float, Threshold("rise of a held-out score, as a share of the reward's", "fraction", "design", gt=0)
+    ] = 0.1
+    solved: Annotated[float, Threshold("held-out score that has no room to rise", "score", "design", gt=0)] = 0.9
+
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
@@ -67,19 +79,31 @@ class RewardHacked(Probe):
         )
 
     def judge(self, evidence: Evidence) -> Finding:
-        reward = reward_of(evidence, REWARDS[:1])
         held_out = evidence.curve("val_reward")
         parts = [Curve.of(part) for part in evidence.all_of("reward_part")]
         others = [one for one in (held_out, *parts) if one is not None]
-        if reward is None or not others:
+        known = [one for role in REWARDS if (one := reward_of(evidence, (role,))) is not None]
+        if not known or not others:
             return Finding.skipped("too few points can be compared")
+        reward = next((one for one in known if one.rose), known[0])
+        others = [one for one in others if one.series.name != reward.curve.series.name]
         lost = [one for one in others if reward.rose and self._fell(one)]
+        meant = [one for one in (held_out, rightness_of(evidence)) if one is not None]
+        lost = lost or [one for one in meant if reward.rose and self._stands(one, reward)]
         if not lost:
             return Finding.passed(reward.said, levels(reward.curve))
         said = f"{reward.said}, while {course(lost[0])}"
         best, unit = lost[0].peak_step, lost[0].series.step_unit
         onset = Onset(step=best, unit=unit, what=f"the best {short_name(lost[0].series.name)}", is_best=True)
         return replace(found(lost[0], said, _REMEDY, sure=reward.curve.sure), onset=onset)
+
+    def _stands(self, meant: Curve, reward: Reward) -> bool:
+        """Whether a score that has room to rise stands, while the reward gains much of what it was."""
+        if meant.points < FEWEST_LEVELS or not is_a_share(meant):
+            return False
+        gained = reward.rise.value > self.least_rise * abs(reward.curve.start.value)
+        room, rise = meant.end.surely_below(self.solved), meant.end.value - meant.start.value
+        return gained and room and rise < min(self.least_held_out, self.least_share * reward.rise.value)
 
     def _fell(self, other: Curve) -> bool:
         wide = other.with_waves

@@ -8,6 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import Curve, Estimate, Evidence, Need
 from tracker_health.evidence.comparable import settled
 from tracker_health.evidence.curve import resolution
+from tracker_health.facts.policy import is_solved, learnt, rewarded
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
@@ -34,9 +35,10 @@ class RewardLost(Probe):
     How it decides:
         Falls are compared with what the levels span. Fail when the reward ends surely below its start, by `least_fall`.
         Warn when it surely rose and ends surely below its best level by `least_fall`, and by `lost_share` of its gain.
-        Warn when all levels are one number: not above 0, of `constant_points` or more, or an evaluation's, surely below
-        training rewards that did not rise. It passes when it surely rose, by `rise_share`. Training episodes count
-        where no evaluation surely rose. Needs `min_evaluations` or `min_points`.
+        Warn when all levels are one number: of `constant_points` or more, or an evaluation's, surely below training
+        rewards that did not rise. It passes when the policy learnt: the reward surely rose, by half of what its levels
+        span, or the environment counts as solved. Training episodes count where no evaluation surely rose. Needs
+        `min_evaluations` or `min_points`.
 
     Known limits:
         A fall of one unit of the log's last digit does not count. Opponents that learn as well (self-play), costs to be
@@ -69,14 +71,9 @@ class RewardLost(Probe):
     least_fall: Annotated[
         float, Threshold("fall that is one, as a share of what the levels span", "fraction", "design", gt=0, le=1)
     ] = 0.3
-    rise_share: Annotated[
-        float, Threshold("rise that vouches for the run, as a share of that", "fraction", "design", ge=0, le=1)
-    ] = 0.5
     min_evaluations: Annotated[int, Threshold("evaluations needed", "evaluations", "design", ge=5)] = 5
     min_points: Annotated[int, Threshold("training rewards needed", "points", "design", ge=8)] = 8
-    constant_points: Annotated[
-        int, Threshold("rewards of one number, not above 0, that are too many", "points", "design", ge=5)
-    ] = 50
+    constant_points: Annotated[int, Threshold("rewards of one number that are too many", "points", "design", ge=5)] = 8
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -89,26 +86,24 @@ class RewardLost(Probe):
         enough = (("val_reward", self.min_evaluations), ("train_reward", self.min_points))
         # Upside down, as a reward goes up where a loss goes down.
         known = [
-            (curve.upside_down.with_waves, fewest)
-            for role, fewest in enough
-            if (curve := evidence.curve(role)) is not None
+            (one, fewest) for role, fewest in enough if (one := rewarded(evidence, evidence.curve(role))) is not None
         ]
-        rewards = [curve for curve, fewest in known if curve.points >= fewest]
+        rewards = [one for one, fewest in known if one.curve.points >= fewest]
         if not rewards:
             return Finding.skipped("too few rewards")
         for reward in rewards:
-            wrong = self._lost(reward) or self._stands(reward, [other for other, _ in known if other is not reward])
+            wrong = self._lost(reward.as_loss)
+            if wrong is None and not is_solved(evidence, reward.curve):
+                wrong = self._stands(reward.as_loss, [other.as_loss for other, _ in known if other is not reward])
             if wrong is not None:
                 return wrong
-            if _rise(reward).surely_above(0.0):
+            if reward.rise.surely_above(0.0):
                 break  # a policy that explores may be worse in training
-        rose = [one for one in rewards if _rise(one).surely_above(0.0)]
-        rose = [one for one in rose if _rise(one).value >= self.rise_share * _span(one)]
-        if not rose:
+        good = next((one for one in rewards if learnt(evidence, one)), None)
+        if good is None:
             said = "no reward rose far; it may be that of a policy that explores, or of a task that was solved before"
-            return Finding.skipped(said, _levels(rewards[0]))
-        start, _, end = map(number, _levels(rose[0]).values())
-        return Finding.passed(f"{printable(rose[0].series.name)} rose from {start} to {end}", _levels(rose[0]))
+            return Finding.skipped(said, _levels(rewards[0].as_loss))
+        return Finding.passed(good.said, _levels(good.as_loss))
 
     def _lost(self, reward: Curve) -> Finding | None:
         least = max(self.least_fall * _span(reward), resolution(reward.levels))
@@ -121,14 +116,15 @@ class RewardLost(Probe):
         came = f"began at {start}" if below else f"rose from {start} to {peak} at step {reward.best_step}"
         verdict = Verdict.FAIL if below and reward.sure else Verdict.WARN
         kind, remedy = ("below-its-start", _BELOW) if below else ("lost", _LOST)
-        found = _finding(verdict, reward, f"{came} and ended at {end}", remedy, reward.best_step, kind=kind)
+        since = reward.left((reward.best.value + reward.end.value) / 2.0)
+        found = _finding(verdict, reward, f"{came} and ended at {end}", remedy, since, kind=kind)
         if not reward.descent.surely_above(0.0):
             return found
         best = Onset(step=reward.best_step, unit=reward.series.step_unit, what="the best reward", is_best=True)
         return replace(found, onset=best)
 
     def _stands(self, reward: Curve, others: list[Curve]) -> Finding | None:
-        alone = reward.points >= self.constant_points and reward.end.value >= 0.0 and all(map(_is_constant, others))
+        alone = reward.points >= self.constant_points and all(map(_is_constant, others))
         training = [other for other in others if other.series.role == "train_reward"]
         worse = any((reward.end - other.end).surely_above(0.0) for other in training)
         rose = any(_rise(other).surely_above(0.0) for other in others)

@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Estimate, Evidence, Need
-from tracker_health.facts.policy import reward_of
+from tracker_health.facts.policy import is_of_one_update, reward_of
 from tracker_health.report.result import Finding
-from tracker_health.roles import REWARDS, word_set, words_of
+from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.rules.reinforcement._policy import found, levels
+from tracker_health.rules.reinforcement._policy import fell_at, found, levels
 from tracker_health.text import number, printable
 from tracker_health.words.verdict import Verdict
 
 _REMEDY = "look whether updates reach the model and rewards their answers; then raise the learning rate"
-_OF_ONE_UPDATE = word_set("approx approxkl ppo")
-"""In a name of these the divergence is that from the last policy, which one update per batch leaves at 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +55,6 @@ class RewardStands(Probe):
     code = "RWD003"
     name = "reward-stands"
     symptom = Symptom.NOT_LEARNING
-    vouches = True
-
     least_rise: Annotated[
         float, Threshold("rise to be expected, in spreads of rewards", "fraction", "design", gt=0, le=1)
     ] = 0.2
@@ -79,14 +75,15 @@ class RewardStands(Probe):
             verdict = Verdict.PASS if reward.rose else Verdict.SKIP
             return Finding(verdict=verdict, message=reward.said, measured=levels(reward.curve))
         why = ""
-        if kl is not None and not kl.series.values.any() and _OF_ONE_UPDATE.isdisjoint(words_of(kl.series.name)):
+        if kl is not None and not kl.series.values.any() and not is_of_one_update(kl.series):
             why = f"{printable(kl.series.name)} is 0 throughout, so the policy never left its reference"
         elif spread is not None and self._rises_less(reward.curve, spread.start):
             name, start = printable(spread.series.name), number(spread.start.value)
             why = f"answers differ, {name} began at {start}, and it had no effect"
         if not why:
             return Finding.skipped(reward.said, levels(reward.curve))
-        return found(reward.curve, f"{reward.said}: {why}", _REMEDY)
+        since = fell_at(reward.curve) if reward.fell else None
+        return found(reward.curve, f"{reward.said}: {why}", _REMEDY, since)
 
     def _rises_less(self, reward: Curve, spread: Estimate) -> bool:
         """Whether the reward rose by less than could be expected where answers differ so far."""

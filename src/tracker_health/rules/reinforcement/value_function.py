@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import Curve
+from tracker_health.evidence import Curve, Evidence
 from tracker_health.facts.policy import Reward
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Symptom, Threshold
@@ -53,7 +53,7 @@ class ValueFunction(PolicyRule):
 
     least: Annotated[float, Threshold("explained variance that is too low", "fraction", "design")] = -0.1
 
-    def judge_policy(self, curve: Curve, reward: Reward) -> Finding:
+    def judge_policy(self, _evidence: Evidence, curve: Curve, reward: Reward) -> Finding:
         late = curve.between(0.5, 1.0)
         if reward.may_have_risen or not late.surely_below(self.least):
             return harmless(curve, reward)

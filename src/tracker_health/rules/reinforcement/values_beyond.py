@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import log10
 from typing import Annotated
 
+import numpy as np
+
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
-from tracker_health.facts.policy import is_solved, learnt, reward_of
+from tracker_health.facts.policy import learnt, reward_of
 from tracker_health.report.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, REWARDS, word_set, words_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
@@ -30,8 +33,9 @@ class ValuesBeyond(Probe):
         and advantages are nothing but their error.
 
     How it decides:
-        Warn when the level of a loss of values in the second half lies surely above `most`. The reward must not be
-        known to have been learnt: it rose surely, by half of what its levels span, or it solves the environment.
+        Warn when the level of a loss of values in the second half lies surely above `most`, by its logarithm.
+        The reward must not be known to have been learnt: it rose surely, by half of what its levels span, or it
+        solves the environment.
 
     Known limits:
         Tasks with large returns have large losses of values; where the reward rose, they pass.
@@ -52,7 +56,6 @@ class ValuesBeyond(Probe):
     code = "RWD016"
     name = "values-beyond"
     symptom = Symptom.DIVERGED
-    status = "preview"
     since = "0.1.2"
 
     most: Annotated[float, Threshold("loss of values that is too large", "", "design", gt=0)] = 1e5
@@ -73,7 +76,13 @@ class ValuesBeyond(Probe):
         worst = max(curves, key=lambda one: one.between(0.5, 1.0).value)
         late = worst.between(0.5, 1.0)
         measured = {"late": late.value}
-        if not late.surely_above(self.most) or learnt(reward) or is_solved(evidence, reward):
+        if not _in_decades(worst).between(0.5, 1.0).surely_above(log10(self.most)) or learnt(evidence, reward):
             return Finding.passed(f"{course(worst)}; {reward.said}", measured)
         said = f"values are out of reach: {course(worst)}, {number(late.value)} in its second half, while {reward.said}"
         return found(worst, said, _REMEDY, worst.left(self.most), measured=measured)
+
+
+def _in_decades(loss: Curve) -> Curve:
+    """The curve of the loss's logarithm: what grows a hundredfold has levels that are as sure as any."""
+    values = np.log10(np.maximum(loss.series.values, np.finfo(np.float64).tiny))
+    return Curve.of(replace(loss.series, values=values)) or loss
