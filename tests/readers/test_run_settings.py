@@ -99,3 +99,16 @@ def test_any_text_is_settings_or_refused(tmp_path_factory, text):
     except ReadError:
         return
     assert all(isinstance(one, str) for pair in settings.items() for one in pair)
+
+
+@pytest.mark.parametrize(
+    ("first", "settings"),
+    [
+        ('#{"t_start": 1.7e9, "env_id": "CartPole-v1"}', {"env_id": "CartPole-v1"}),
+        ('#{"env_id": ["CartPole-v1"]}', {}),
+        ("#" + '{"a":' * 5000, {}),
+        ("r,l,t", {}),
+    ],
+)
+def test_a_monitor_names_its_environment(tmp_path, first, settings):
+    assert read(tmp_path, "0.monitor.csv", first + "\nr,l,t\n1.0,2,0.1\n") == settings

@@ -13,10 +13,11 @@ from typing import Any
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS, param_text, parse_json
-from tracker_health.readers.files.regular_file import read_regular
+from tracker_health.readers.files.regular_file import open_regular, read_regular
 
 SETTINGS_FILE = re.compile(
-    r"(config|args|params|hparams|training_args|train_args|train_config)\.(json|ya?ml)|(ds|deepspeed)(_\w{1,40})?\.json"
+    r"(config|args|params|hparams|training_args|train_args|train_config)\.(json|ya?ml)|(ds|deepspeed)(_\w{1,40})?\.json|"
+    r"(\w{1,40}\.)?monitor\.csv"
 )
 _OF_DEEPSPEED = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})
 _DEEPSPEED_BLOCKS = ("optimizer", "scheduler")
@@ -24,6 +25,7 @@ _TRAINING = re.compile(r"train(er|ing)?(_args|_config)?|hparams|hyper_?param(ete
 _OF_A_MODEL = frozenset({"architectures", "model_type", "transformers_version", "_class_name"})
 _MOST_BYTES_OF_JSON, _MOST_BYTES_OF_YAML = 2**20, 2**16  # whose reader is slow
 _MOST_PARAMS = 1000
+_LONGEST_COMMENT = 1000  # bytes
 
 
 def read_run_settings(path: Path) -> dict[str, str]:
@@ -34,6 +36,8 @@ def read_run_settings(path: Path) -> dict[str, str]:
         ReadError: it is too large, or no such JSON or YAML.
         OSError: it cannot be read.
     """
+    if path.name.endswith(".csv"):
+        return _of_a_monitor(path)
     is_json = path.name.endswith(".json")
     most = _MOST_BYTES_OF_JSON if is_json else _MOST_BYTES_OF_YAML
     document = _parsed(read_regular(path, most), is_json=is_json)
@@ -50,6 +54,18 @@ def read_run_settings(path: Path) -> dict[str, str]:
     agreed = {name: next(iter(values)) for name, values in told.items() if len(values) == 1}
     settings = {**agreed, **dict(_plain(document))}
     return dict(list(settings.items())[:_MOST_PARAMS])
+
+
+def _of_a_monitor(path: Path) -> dict[str, str]:
+    """The environment, as the first line of an agent's monitor has it: ``#{"t_start": 1.7e9, "env_id": "..."}``."""
+    with open_regular(path) as file:
+        first = file.read(_LONGEST_COMMENT).partition(b"\n")[0]
+    try:
+        said = parse_json(first.removeprefix(b"#")) if first.startswith(b"#{") else None
+    except (ValueError, RecursionError):
+        return {}
+    name = said.get("env_id") if isinstance(said, dict) else None
+    return {"env_id": param_text(name)} if isinstance(name, str) else {}
 
 
 def _of_deepspeed(document: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:

@@ -32,9 +32,9 @@ class RewardHacked(Probe):
         The reward of training must have surely risen. Warn when that of evaluations, or one of the rewards that
         make it up, surely fell from its start to its end. The fall must be more than `least_fall` of its
         start's size, and more than `least_fall` of what its levels span. Warn, too, when the reward rose by
-        more than `least_rise` of its start, and what was meant by less than `least_held_out`, and by less than
-        `least_share` of the reward's rise. That is a held-out reward, or the share of right answers. It must
-        lie between 0 and 1, and end surely below `solved`.
+        more than `least_rise` of its start, and what was meant did not. It rose by less than `least_held_out`,
+        and by less than `least_share` of the reward's rise. That is a held-out reward, or the share of right
+        answers. It must lie between 0 and 1, and end surely below `solved`.
 
     Known limits:
         A penalty may have to rise for a task to be done. If rewards conflict, one of them falls by design.
