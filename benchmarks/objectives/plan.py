@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from itertools import product
 
 from environments import ENVS
@@ -100,9 +101,10 @@ RIGHT_CAUSES = {
 """By fault the causes of which one has to come first; a few are none that there is."""
 
 
-def plan_of_posttraining() -> dict[str, Params]:
-    """Every run of a language model that is trained on, by its name."""
+def plan_of_posttraining(draw_name: str = "") -> dict[str, Params]:
+    """Every run of a language model that is trained on, by its name; a ``draw_name`` gives other seeds and settings."""
     runs: dict[str, Params] = {}
+    seeds = zlib.crc32(draw_name.encode()) % 100_000 if draw_name else 0
     for algorithm, healthy in (("grpo", 14), ("rloo", 8), ("dpo", 8)):
         some = _PREFERENCE_FAULTS if algorithm == "dpo" else _REWARD_FAULTS
         unseen = ("shuffled", "late_jump", *(FIRST_LOOK[-2:] if algorithm == "dpo" else FIRST_LOOK[2:-2]))
@@ -111,8 +113,8 @@ def plan_of_posttraining() -> dict[str, Params]:
             named += [(fault, fault) for fault in (*some, *unseen) if (algorithm, fault) != ("rloo", "entropy_bonus")]
             for name, fault in named:
                 if not fault or algorithm != "rloo" or task in ("sort", "runs"):
-                    draw = random.Random(f"{task} {algorithm} {name}")
-                    runs[f"{task}-{algorithm}-{name}"] = _policy(task, algorithm, fault, draw, len(runs))
+                    draw = random.Random(f"{draw_name} {task} {algorithm} {name}".strip())
+                    runs[f"{task}-{algorithm}-{name}"] = _policy(task, algorithm, fault, draw, seeds + len(runs))
     return runs
 
 

@@ -71,10 +71,10 @@ LENGTH_LIMIT_TOO_SHORT = Cause(
     about="""Answers are cut off before they are complete.
     The limit of their length leaves no room for an answer that earns its reward. All get little and alike, however good
     they began.""",
-    explains=codes("RWD001 RWD002 RWD003 RWD007 GRD003 OPT003 OPT019"),
+    explains=codes("RWD001 RWD002 RWD003 RWD007 RWD018 GRD003 OPT003 OPT019"),
     requires=(signs.ALL_CUT, signs.ANSWERS_CUT),
-    speaks=(signs.NO_SPREAD, signs.REWARD_LOST),
-    judged={signs.NO_SPREAD: 1.0, signs.REWARD_LOST: 1.0},
+    speaks=(signs.NO_SPREAD, signs.GROUPS_AGREE, signs.REWARD_LOST),
+    judged={signs.NO_SPREAD: 1.0, signs.GROUPS_AGREE: 2.0, signs.REWARD_LOST: 1.0},
     says=lambda facts: f"the length limit cuts answers off{numbers_of(facts, 'RWD007')}",
     do=_let_answers_end,
     test="read ten answers: they end in the middle",
