@@ -12,6 +12,7 @@ form's test (``tests/readers/test_text_forms.py``) and its entry on this page (`
 - ``<epoch>``, ``<batch>``, ``<step>`` and ``<global_step>`` are axes: they give the position of the line.
   ``<batch_of>`` is the number that the batch counts up to. The step of a line is decided later, when all lines are read.
 - ``<file>`` takes its name from the file, if that is the name of a metric: ``train_loss.txt``.
+- ``<as_called>`` takes its name from the line, by a group ``(?P<called>...)`` of it.
 - A group with a name ending in ``_list`` contains several numbers. Their mean counts.
 - ``takes`` says what the form reads. ``PLACE``: only the position; the line's other numbers are read as in any line.
   ``ROW``: the whole line. ``NOTHING``: the line has no values of the history.
@@ -120,6 +121,29 @@ FORMS = (
         >>> epoch 1:1517.9
         train_loss: (0, 1683.6), (1, 1517.9)""",
         r"^[Ee]poch[ ]?<epoch>[ ]?[:,=\t][ ]?<file>$", ROW),
+    Form("""Lightning: the best value of a metric so far, as early stopping tells it.
+        >>> Metric val_loss improved. New best score: 0.412
+        >>> Metric val_loss improved by 0.065 >= min_delta = 0.0. New best score: 0.347
+        val_loss: (1, 0.412), (2, 0.347)""",
+        r"^Metric (?P<called>[\w./-]{1,100}) improved\b.{0,80}? New best score: <as_called>[ ]*$", ROW),
+    Form("""DeepSpeed-Chat: what a reward model says of pairs it was not trained on.
+        >>> Epoch 1/2 with loss 0.61
+        >>> chosen_last_scores (higher is better) : 0.5, rejected_last_scores (lower is better) : 0.2, acc (higher is better) : 0.6
+        >>> Epoch 2/2 with loss 0.51
+        >>> chosen_last_scores (higher is better) : 0.9, rejected_last_scores (lower is better) : 0.1, acc (higher is better) : 0.7
+        eval/acc: (1, 0.6), (2, 0.7)""",
+        r"^chosen_last_scores \(higher is better\) : <eval__chosen_score>, rejected_last_scores \(lower is better\) : "
+        r"<eval__rejected_score>, acc \(higher is better\) : <eval__acc>", ROW),
+    Form("""A time, the epoch, the batch and the loss, without a name.
+        >>> 2023-04-09 19:29:00,641 - 0\t0\t1.64
+        >>> 2023-04-09 19:29:01,641 - 0\t1\t1.53
+        loss: (0, 1.64), (1, 1.53)""",
+        r"^\d{4}-\d\d-\d\d[ T][\d:,.]{8,15}(?: -)?[ \t]<epoch>\t<batch>\t<loss>$", ROW),
+    Form("""A time and a number whose name is the file's.
+        >>> 2026-03-01 10:00:01\t2.5
+        >>> 2026-03-01 10:00:02\t2.25
+        train_loss: (1, 2.5), (2, 2.25)""",
+        r"^\d{4}-\d\d-\d\d[ T][\d:,.]{8,15}(?:Z| -)?[ \t]<file>$", ROW),
     Form("""A step and a number whose name is the file's.
         >>> step 100: 2.5
         >>> step 200: 2.25
@@ -202,6 +226,12 @@ FORMS = (
         loss: (50, 2.3)
         val/loss: (50, 2.2)""",
         r"\bEpoch\((?!train)\w+\)[ ]*\[<epoch>\]"),
+    Form("""mmsegmentation 0.x: an evaluation, and its number of batches.
+        >>> 2024-03-02 11:08:07,908 - mmseg - INFO - Iter [800/8000]\tlr: 9.195e-03, loss: 0.3859
+        >>> 2024-03-02 11:08:55,005 - mmseg - INFO - Iter(val) [140]\taAcc: 0.9620, mIoU: 0.4810
+        loss: (800, 0.3859)
+        val/mIoU: (800, 0.481)""",
+        r"\bIter\(val\)[ ]*\[#\]\t"),
     Form("""The epoch and the batch in brackets: torchvision, timm, OpenMMLab, PyTorch's examples, Swin, DCGAN.
         >>> Epoch: [0][  50/100]  Loss 6.91 (6.91)
         >>> Epoch: [1][  50/100]  Loss 6.81 (6.85)

@@ -221,7 +221,7 @@ class _Reading:
         """
         if printed.of_settings:
             return False
-        named = self._begun and any(self._pairs.role(one.name) for one in printed.metrics)
+        named = self._begun and any(self._pairs.role(one.on(printed.data).name) for one in printed.metrics)
         return bool(printed.losses or printed.is_placed or printed.is_bar or named)
 
     def _add(self, line: str, printed: Printed) -> None:

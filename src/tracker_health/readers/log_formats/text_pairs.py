@@ -168,9 +168,11 @@ class Pairs:
         """Take all numbers of a line that has a form of its own."""
         if (bar := _BAR_BEFORE.match(match.string)) is not None and bar.end() <= match.start():
             _take_axes(printed, bar)
-        for group, text in match.groupdict().items():
+        known = match.groupdict()
+        names = {"file": self._stem, "as_called": known.pop("called", None)}
+        for group, text in known.items():
             if text is not None and _axis_of_group(group) is None:
-                name = self._stem if group == "file" else group.replace("__", "/")
+                name = names.get(group) or group.replace("__", "/")
                 if group == "file" and self.role(name) is None:
                     continue
                 number = Number(name, text, *match.span(group), name)
