@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import draws
 
+from tracker_health.config import Config
 from tracker_health.errors import ReadError
 from tracker_health.evidence import StepUnit
+from tracker_health.judge.engine import needs_of
 from tracker_health.readers.log_formats import read_log
 from tracker_health.readers.log_formats.csv_table import CsvTable
 from tracker_health.readers.log_formats.event_file import EventFile
@@ -26,6 +28,7 @@ from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.log_formats.text_lines import TextLines
 from tracker_health.readers.log_formats.text_pairs import Pairs
 from tracker_health.roles import RolePlan, assign
+from tracker_health.stores.folder.directory import DirectoryRun
 
 LAW = settings(deadline=None, max_examples=draws(100))
 E = StepUnit.EPOCH
@@ -677,7 +680,12 @@ def test_odd_tables(tmp_path):
     }
     log, _ = read(tmp_path / "b.csv", "step,loss\n1,3\n2,2\n3")
     assert (points(log)["loss"], log.problem[:6]) == ([(1, 3), (2, 2)], "line 4")
-    assert "1 line of 4" in read(tmp_path / "c.csv", "step,loss\n1,3\n2,2,9\n3,1\n")[0].problem
+    for number, foreign in enumerate(("2,2,9", "-----", "best model saved")):
+        log, _ = read(tmp_path / f"c{number}.csv", f"step,loss\n1,3\n{foreign}\n3,1\n")
+        assert (points(log)["loss"], log.problem) == ([(1, 3), (3, 1)], "")
+        assert "1 line of 4" in log.note
+    text = "commit,val_bpb,status\na1,0.99,keep\nb2,0.98,discard\nc3,0.97,keep\n"
+    assert points(read(tmp_path / "d.csv", text)[0]) == {"val_bpb": [(1, 0.99), (2, 0.98), (3, 0.97)]}
 
 
 @pytest.mark.parametrize("content", ["name,age\nx,3\n", "a,b\n1,2\n", "step,note\na,b\n", "text\n1\n"])
@@ -1106,3 +1114,28 @@ def test_a_monitor_of_episodes_has_the_steps_that_were_played(tmp_path):
     found = {one.name: (one.steps.tolist(), one.values.tolist()) for one in log.series}
     assert found["episode_reward"] == ([21, 61, 70], [21.0, 40.0, 9.5])
     assert found["episode_length"][1] == [21.0, 40.0, 9.0]
+
+
+def test_dvclive_calls_a_metric_by_its_path(tmp_path):
+    """A file for each metric, below ``plots/metrics``; whatever the metric is called, its file is a log."""
+    for name in ("train/loss", "val/acc", "lr"):
+        path = tmp_path / "dvclive" / "plots" / "metrics" / f"{name}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        column = name.rpartition("/")[2]
+        path.write_text(f"step\t{column}\n" + "".join(f"{step}\t{1.0 / (step + 1)}\n" for step in range(20)))
+    run = DirectoryRun(tmp_path)
+    before = run.fingerprint(needs_of(Config()))
+    roles = {one.name: one.role for one in run.read(needs_of(Config())).series}
+    assert roles == {"train/loss": "train_loss", "val/acc": "val_accuracy", "lr": "learning_rate"}
+    path.write_text(path.read_text() + "20\t0.01\n")
+    assert DirectoryRun(tmp_path).fingerprint(needs_of(Config())) != before
+
+
+def test_a_bare_loss_beside_a_training_loss_is_the_held_out_one(tmp_path):
+    def roles_of(gap):
+        rows = [{"epoch": at, "train_loss": 1.0 / at, "loss": 1.0 / at + gap(at)} for at in range(1, 21)]
+        (tmp_path / "metrics.json").write_text(json.dumps(rows))
+        return {one.name: one.role for one in DirectoryRun(tmp_path).read(needs_of(Config())).series}
+
+    assert roles_of(lambda at: 0.1 + 0.01 * at)["loss"] == "val_loss"
+    assert roles_of(lambda at: 0.01 * (-1) ** at)["loss"] == "train_loss"

@@ -27,6 +27,7 @@ from tracker_health.roles import (
 from tracker_health.text import listing, printable
 
 _FEWEST = 4
+_MOSTLY_ABOVE = 0.9
 _EVEN = 3.0  # the largest of even steps, beside the one in the middle
 _EITHER_WAY = word_set("objective elbo likelihood loglik ll")
 _SPOKEN = {TRAIN_LOSS: "training loss", VAL_LOSS: "held-out loss"}
@@ -72,6 +73,7 @@ def confirm(series: Iterable[Series], roles: MetricRoles) -> Confirmed:
             terms = [one for one in found if one.role == term and len(one) and meanings[one.name].part == "term"]
             found += _sum(_longest(terms, meanings), whole, notes)
     found = _with_a_distance(found, meanings)
+    found = _with_the_bare_one_held_out(found)
     found.sort(key=lambda one: _preference(one, meanings))
     notes += _of_evaluation_sets(found, meanings)
     notes += _of_guesses(found)
@@ -87,6 +89,24 @@ def _with_a_distance(found: list[Series], meanings: Mapping[str, Meaning]) -> li
         return found
     longest = max(known, key=len)
     return [replace(one, role=TRAIN_LOSS, guessed=True) if one is longest else one for one in found]
+
+
+def _with_the_bare_one_held_out(found: list[Series]) -> list[Series]:
+    """With a bare ``loss`` as the held-out one, where a ``train_loss`` of the same steps is there, and lies below it,
+    and no other held-out loss.
+    """
+    losses = [one for one in found if one.role == TRAIN_LOSS and len(one) >= _FEWEST]
+    bare = [one for one in losses if words_of(one.name) == ("loss",)]
+    named = [one for one in losses if words_of(one.name) in (("train", "loss"), ("training", "loss"))]
+    held_out = any(one.role in (VAL_LOSS, VAL_LOSS_TERM) and len(one) for one in found)
+    if held_out or len(bare) != 1 or len(named) != 1 or not np.array_equal(bare[0].steps, named[0].steps):
+        return found
+    half = len(bare[0]) // 2
+    if np.mean(bare[0].values[half:] > named[0].values[half:]) < _MOSTLY_ABOVE:
+        return found
+    why = "held-out loss, guessed: beside a training loss of the same steps the bare one is the other"
+    held_out_one = replace(bare[0], role=VAL_LOSS, guessed=True, understood=why)
+    return [held_out_one if one is bare[0] else one for one in found]
 
 
 def _named(series: Series, meaning: Meaning) -> Series:

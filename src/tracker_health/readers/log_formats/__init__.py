@@ -14,18 +14,20 @@ from tracker_health.readers.log_formats.csv_table import CsvTable
 from tracker_health.readers.log_formats.event_file import EventFile
 from tracker_health.readers.log_formats.gap_log import GapLog
 from tracker_health.readers.log_formats.json_history import JsonHistory
+from tracker_health.readers.log_formats.notebook import Notebook
 from tracker_health.readers.log_formats.step_log import StepLog
 from tracker_health.readers.log_formats.text_lines import TextLines, log_of
 from tracker_health.roles import RolePlan
 
-_EVENTS, _GAP, _STEPS, _TABLE = EventFile(), GapLog(), StepLog(), CsvTable()
-FORMATS: tuple[LogFormat, ...] = (_EVENTS, _GAP, _STEPS, JsonHistory(), _TABLE, TextLines())
+_EVENTS, _GAP, _STEPS, _TABLE, _NOTEBOOK = EventFile(), GapLog(), StepLog(), CsvTable(), Notebook()
+FORMATS: tuple[LogFormat, ...] = (_EVENTS, _GAP, _NOTEBOOK, _STEPS, JsonHistory(), _TABLE, TextLines())
 """Of two that recognise a file the first is tried first, and the other where that finds nothing."""
 
 
 _NAMES: tuple[tuple[re.Pattern[str], LogFormat], ...] = (
     (re.compile(r".*\.(?:jsonl|ndjson)(?:\.gz)?", re.IGNORECASE), _STEPS),
     (re.compile(r"(?:.*\.)?events\.out\.tfevents(?:\..*)?", re.IGNORECASE | re.DOTALL), _EVENTS),
+    (re.compile(r".*\.ipynb", re.IGNORECASE), _NOTEBOOK),
 )
 
 

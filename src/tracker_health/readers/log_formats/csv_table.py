@@ -7,17 +7,18 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_LINE_BYTES, as_number
+from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_LINE_BYTES, MAX_NAME_CHARACTERS, as_number
 from tracker_health.readers.log_formats.base import Log
 from tracker_health.readers.log_formats.names import axis_of
 from tracker_health.readers.log_formats.row_kinds import EMPTY
 from tracker_health.readers.log_formats.step_log import OtherLines
 from tracker_health.readers.log_formats.table import LogTable
 from tracker_health.readers.log_formats.text_blocks import blocks, text_of
-from tracker_health.roles import RolePlan
+from tracker_health.roles import RolePlan, assign
 
 _DELIMITERS = ",\t;|"
 _LINES_LOOKED_AT = 50
@@ -26,6 +27,7 @@ _EXPORTED = ["step", "value", "wall time"]  # one curve, as TensorBoard's page s
 _OF_A_MONITOR = ("r", "l", "t")  # of each episode the reward, the length and the time, as Gym's monitors write them
 _OF_AN_EPISODE = ("episode_reward", "episode_length")
 _LONGEST_EPISODE = 1e9
+_OTHERS_READ = "; the others were read"
 _DECIMAL_COMMA = re.compile(r"[-+]?\d{1,30},\d{1,30}(?:[eE][-+]?\d{1,3})?")
 _OF_A_FILE = re.compile(
     r"[-_. ]?(?:history|logs?|curve|values|list|per[-_]epoch|data|results?)(?![a-z])", re.IGNORECASE
@@ -52,6 +54,8 @@ class CsvTable:
         numbers = [sum(as_number(cell) is not None for cell in row) for row in whole]
         if any(map(axis_of, header)) or (len(header) > 1 and _OF_AN_INDEX.fullmatch(header[0])):
             return not rows or any(numbers) or rows[0] == header
+        if len(rows) >= _FEWEST_ROWS and whole and _has_a_metric(header, whole):
+            return True
         few = len(rows) < _FEWEST_ROWS or 2 * len(whole) < len(rows) or (len(header) == 1 and min(numbers) < 1)
         return not few and 2 * sum(numbers) >= sum(map(len, whole))
 
@@ -78,7 +82,18 @@ class CsvTable:
                 table.add(table.kind(("step", *names)), [steps, *values])
             elif names:
                 table.add(table.kind(names), _values(row, columns, names, delimiter))
-        return others.log(source, last, "with another number of cells", "")
+        log = others.log(source, last, "with another number of cells", _OTHERS_READ)
+        if log.is_doubtful or not log.problem.endswith(_OTHERS_READ):
+            return log
+        # A ruler or a message among the rows: nothing of the table is lost.
+        return replace(log, problem="", note="; ".join(filter(None, (log.note, log.problem))))
+
+
+def _has_a_metric(header: list[str], rows: list[list[str]]) -> bool:
+    """Whether a column that is called as a loss or a score has a number in every row, whatever is beside it."""
+    roles = assign(name for name in header if name and len(name) <= MAX_NAME_CHARACTERS)
+    columns = [at for at, name in enumerate(header) if name in roles]
+    return any(all(as_number(row[at]) is not None for row in rows) for at in columns)
 
 
 def _counts(line: str) -> bool:

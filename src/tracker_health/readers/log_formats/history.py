@@ -170,8 +170,19 @@ class History:
         if 2 * (ends < full).sum() > there.sum():
             return np.where(np.isnan(step), ends, step), np.where(np.isnan(of), full, of), stray
         at, heading = np.flatnonzero(there), np.cumsum(~np.isnan(epoch))
-        stray[at] = (np.diff(heading[at], prepend=-1) == 0) & (heading[at] > 0)
+        again = (np.diff(heading[at], prepend=-1) == 0) & (heading[at] > 0)
+        # A bar that is full is drawn once more when the evaluation is there.
+        redrawn = again & (np.diff(full[at], prepend=np.nan) == 0) & self._has_held_out[at]
+        stray[at] = (again & ~redrawn) | np.append(redrawn[1:], False)
         return step, of, stray | (ends < full)
+
+    @cached_property
+    def _has_held_out(self) -> BoolArray:
+        """The rows that have a metric of held-out data."""
+        found = np.zeros(len(self.positions), dtype=bool)
+        for name in filter(is_held_out, self._with):
+            found |= ~np.isnan(self.column(name))
+        return found
 
     @property
     def is_measured(self) -> BoolArray:

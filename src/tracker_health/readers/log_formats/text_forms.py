@@ -74,8 +74,9 @@ FORMS = (
         >>> 469/469 [==============================] - 5s 10ms/step - loss: 0.5
         loss: (1, 0.5)""",
         r"^[ \t]*(\d+)/(?!\1[ ])\d+[ ]+(?:\[(?!\d+:\d\d)|[━╸])", NOTHING),
-    Form("""Keras: the end of an epoch, with or without a bar.
+    Form("""Keras: the end of an epoch, with or without a bar; a full bar may be drawn again with the evaluation.
         >>> Epoch 1/2
+        >>> 100/100 ━━━━━━━━━━━━━━━━━━━━ 5s 10ms/step - loss: 0.5
         >>> 100/100 ━━━━━━━━━━━━━━━━━━━━ 5s 10ms/step - loss: 0.5 - val_loss: 0.6
         >>> Epoch 2/2
         >>> 100/100 - 2s - 5ms/step - loss: 0.4 - val_loss: 0.5

@@ -68,6 +68,11 @@ class TextLines:
         return _Reading(roles, path.stem).log(blocks(path), source)
 
 
+def log_of_pieces(pieces: Iterable[str], source: str, roles: RolePlan, stem: str = "") -> Log:
+    """What texts of whole lines hold, one behind the other."""
+    return _Reading(roles, stem).log(pieces, source)
+
+
 def log_of(piece: bytes, roles: RolePlan) -> Log:
     """What a piece of a console log holds, from its beginning or its end."""
     text = text_of(piece)

@@ -23,7 +23,7 @@ from tracker_health.stores.files.several_logs import (
     resumed,
     strangers_among,
 )
-from tracker_health.stores.files.text_logs import begins_as_log, is_history, says_output, texts_among
+from tracker_health.stores.files.text_logs import begins_as_log, is_history, is_notebook, says_output, texts_among
 from tracker_health.stores.files.trainer_states import TRAINER_STATE
 from tracker_health.stores.files.tree import FileEvidence, FileTree, RunFile
 from tracker_health.text import count, listing, printable
@@ -49,6 +49,8 @@ _CONSOLE = re.compile(
 )
 
 
+_OF_DVCLIVE = re.compile(r"(?:.*/)?plots/metrics/(?P<groups>(?:[^/]+/)*)[^/]+\.tsv", re.DOTALL)
+"""A file for each metric, which is called by its path there."""
 _DLM_LOG = re.compile(r"(?:(?P<root>.*)/)?logs/train-[^/]*\.jsonl")
 _HELD_OUT = re.compile(r"(?:^|[_\-.])(eval|val|valid|validation|test|dev)(?:[_\-.]|$)", re.IGNORECASE)
 
@@ -60,9 +62,10 @@ _OF_EACH_KIND = tuple(metric(kind, "any", "max") for kind in KINDS)
 _FEWEST_UNREAD = 4  # lines
 
 
-def is_log(name: str) -> bool:
-    """Whether a file of this name may be a log."""
-    return bool(LOG.fullmatch(name)) and not TRAINER_STATE.fullmatch(name)
+def is_log(path: str) -> bool:
+    """Whether a file of this path may be a log, by its name or as DVCLive places them."""
+    name = path.rpartition("/")[2]
+    return bool(LOG.fullmatch(name) or _OF_DVCLIVE.fullmatch(path)) and not TRAINER_STATE.fullmatch(name)
 
 
 def read_logs(tree: FileTree, request: Request, found: FileEvidence) -> None:
@@ -70,8 +73,9 @@ def read_logs(tree: FileTree, request: Request, found: FileEvidence) -> None:
     log: those called as a training's output is, and others where nothing else has a history.
     """
     reading = _Logs(tree, request, found)
-    texts = [file for file in texts_among(tree.files) if not is_log(file.name)]
-    named = [file for file in tree.files if is_log(file.name)]
+    alone = len(tree.files) == 1
+    named = [file for file in tree.files if is_log(file.path) or (alone and is_notebook(file.name))]
+    texts = [file for file in texts_among(tree.files) if file not in named]
     reading.take([*named, *(file for file in texts if says_output(file))])
     if not reading.has_history:
         reading.take([file for file in texts if not says_output(file)])
@@ -100,7 +104,7 @@ class _Logs:
         # By number: of a step that two pieces hold, the one in part-10 is newer than the one in part-2.
         files = sorted(files, key=lambda file: (numbers(file.path), file.path))
         for file in files:
-            named = is_log(file.name)
+            named = is_log(file.path) or (len(self._tree.files) == 1 and is_notebook(file.name))
             if not named and not begins_as_log(self._tree, file, self._request):
                 continue
             try:
@@ -236,7 +240,7 @@ def _goes_on_after(one: TextLog, other: TextLog) -> bool:
 
 
 def _read_one(tree: FileTree, file: RunFile, request: Request, *, alone: bool) -> tuple[Log, LogFormat | None]:
-    plan = request.roles.under(_held_out_prefix(file, alone=alone))
+    plan = request.roles.under(_prefix(file, alone=alone))
     log, form = _read(tree, file, plan)
     series = tuple(replace(one, name=plan.name(one.name)) for one in log.series)
     return replace(log, series=series, names=tuple(map(plan.name, log.names))), form
@@ -249,9 +253,13 @@ def _read(tree: FileTree, file: RunFile, roles: RolePlan) -> tuple[Log, LogForma
     return read_log(tree.local(file), file.path, roles)
 
 
-def _held_out_prefix(file: RunFile, *, alone: bool) -> str:
-    """What a log of held-out data is called by: its own name or its folder's. A run may be named "test" as well."""
-    path = PurePosixPath(file.path)
+def _prefix(file: RunFile, *, alone: bool) -> str:
+    """What the metrics of a log are called by: of held-out data its own name or its folder's, of DVCLive its folders'.
+    A run may be named "test" as well.
+    """
+    path, live = PurePosixPath(file.path), _OF_DVCLIVE.fullmatch(file.path)
+    if live is not None:
+        return live["groups"]
     match = _HELD_OUT.search(path.stem) or _HELD_OUT.fullmatch(path.parent.name)
     if match is None or (alone and match.group(1).lower() == "test"):
         return ""

@@ -22,9 +22,10 @@ from tracker_health.stores.files.tree import FileEvidence, FileTree, RunFile
 from tracker_health.words.gap_names import SUMMARY_FILE
 
 
-def is_relevant(name: str) -> bool:
-    """Whether reading may open a file of this name, so that a fingerprint depends on its path and size."""
-    return bool(is_log(name) or TRAINER_STATE.fullmatch(name) or is_checkpoint_file(name)) or name == SUMMARY_FILE
+def is_relevant(path: str) -> bool:
+    """Whether reading may open a file of this path, so that a fingerprint depends on its path and size."""
+    name = path.rpartition("/")[2]
+    return bool(is_log(path) or TRAINER_STATE.fullmatch(name) or is_checkpoint_file(name)) or name == SUMMARY_FILE
 
 
 def is_settings(name: str) -> bool:
@@ -33,13 +34,13 @@ def is_settings(name: str) -> bool:
 
 
 def relevant_files(tree: FileTree) -> tuple[RunFile, ...]:
-    """The files that reading may open, by their names."""
-    return tuple(file for file in tree.files if is_relevant(file.name))
+    """The files that reading may open, by their names and places."""
+    return tuple(file for file in tree.files if is_relevant(file.path))
 
 
 def opened_files(tree: FileTree, *, logs: bool = True) -> tuple[RunFile, ...]:
     """Those, and the texts that reading looks into where ``logs`` are read: a fingerprint depends on all of them."""
-    texts = [file for file in (texts_among(tree.files) if logs else ()) if not is_relevant(file.name)]
+    texts = [file for file in (texts_among(tree.files) if logs else ()) if not is_relevant(file.path)]
     return tuple(sorted([*relevant_files(tree), *texts], key=lambda file: file.path))
 
 

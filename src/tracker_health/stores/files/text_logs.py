@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_TEXTS = 20
 """Of a run, and of one ending: more of them are data."""
 
-_TEXT = re.compile(r".*\.(?:txt|csv|tsv|json)(?:\.gz)?", re.IGNORECASE | re.DOTALL)
+_TEXT = re.compile(r".*\.(?:(?:txt|csv|tsv|json)(?:\.gz)?|ipynb)", re.IGNORECASE | re.DOTALL)
 _FOLDER = re.compile(
     rf"{saying('logs?|outputs?|out|stdout|console|slurm|results?|metrics|history')}.*", re.IGNORECASE | re.DOTALL
 )
@@ -39,6 +39,7 @@ _SOMETHING_ELSE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _BEGINNING, _END = 2**16, 2**14
+_MOST_OF_A_NOTEBOOK = 2**26  # bytes
 _MOST_IN_WHOLE = 2**22  # of what only shows what it is when all of it was read
 _FEWEST = 3
 _MOST_LINES_TO_A_ROW, _MOST_TO_A_COUNTED_ROW = 50, 4
@@ -67,10 +68,17 @@ def _ending(file: RunFile) -> str:
     return file.name.lower().removesuffix(".gz").rpartition(".")[2]
 
 
+def is_notebook(name: str) -> bool:
+    """Whether a file of this name is a notebook, whose cells may have printed a training."""
+    return name.lower().endswith(".ipynb")
+
+
 def begins_as_log(tree: FileTree, file: RunFile, request: Request) -> bool:
     """Whether a text is worth reading whole: it is small, or its beginning or its end is of a log."""
     if file.size <= _BEGINNING:
         return file.size > 0
+    if is_notebook(file.name):
+        return file.size <= _MOST_OF_A_NOTEBOOK
     if _ending(file) == "json" or file.name.lower().endswith(".gz"):
         return file.size <= _MOST_IN_WHOLE
     try:

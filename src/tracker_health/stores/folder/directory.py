@@ -120,7 +120,7 @@ class DirectoryRun(Untracked):
         return tuple(sorted([*found, *self._logs_above()], key=lambda file: file.path))
 
     def _matters(self, file: RunFile) -> bool:
-        return is_relevant(file.name) or (self._has_settings and is_settings(file.name))
+        return is_relevant(file.path) or (self._has_settings and is_settings(file.name))
 
     def local(self, file: RunFile) -> Path:
         return self._folder / file.path

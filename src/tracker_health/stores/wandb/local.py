@@ -148,7 +148,7 @@ class LocalRun(DirectoryRun):
             known = versions.setdefault(file.artifact, {})
             version = known.setdefault(file.version, len(known))
             path = f"artifacts/{file.artifact}/v{version}/{file.path}"
-            if is_plain(path) and is_relevant(PurePosixPath(path).name):
+            if is_plain(path) and is_relevant(path):
                 found[path] = file
         return found
 

@@ -72,9 +72,9 @@ class OnlineFiles(FetchedFiles):
                 if not is_plain(path):
                     continue
                 name = path.rpartition("/")[2]
-                text = may_be_text_log(path) and not is_relevant(name)
+                text = may_be_text_log(path) and not is_relevant(path)
                 texts += text
-                if is_relevant(name) or is_model_file(name) or (text and texts <= MOST_TEXTS + 1):
+                if is_relevant(path) or is_model_file(name) or (text and texts <= MOST_TEXTS + 1):
                     found.setdefault(path, (RunFile(path=path, size=file.size), file))
                 if len(found) >= MAX_FILES:
                     break

@@ -137,7 +137,7 @@ class ArtifactTree(FetchedFiles):
         problem = ""
         try:
             for file, root, path in self._walk_roots(budget):
-                matters = is_relevant(file.name) or file.name in _OF_A_MODEL
+                matters = is_relevant(file.path) or file.name in _OF_A_MODEL
                 counts[matters] += 1
                 if counts[matters] <= MAX_FILES:
                     found.setdefault(file.path, (file, root, path))
