@@ -115,7 +115,8 @@ class Config:
     of the rules to run, or not to run. ``thresholds``: by rule name, then threshold name. ``roles``: by role, the
     name patterns that have it; the names say by themselves which have a role without patterns.
     ``demote_low_confidence``: a fail that its rule is not sure of becomes a warn.
-    ``checkpoint``: path, relative to the run, of the checkpoint to judge. ``max_download``: bytes. ``stale_after``: for
+    ``checkpoint``: path, relative to the run, of the checkpoint to judge. ``segment``: which training of a log that
+    holds several, from 1; the last one where it is None. ``max_download``: bytes. ``stale_after``: for
     how many seconds a run that claims to go on may be silent before it counts as dead. ``policy``: the digest of the
     policy that this configuration follows, empty for none. ``trusted_hosts``: servers that get credentials, and choose
     folders of this machine, as the configured ones do. ``metrics``: whether measures become metrics of the run;
@@ -144,6 +145,7 @@ class Config:
     thresholds: Mapping[str, Mapping[str, float | int]] = field(default_factory=dict)
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_PATTERNS)
     checkpoint: str | None = None
+    segment: int | None = None
     max_download: int = 2 * 10**9
     stale_after: float = 6 * 3600.0
     policy: str = ""
@@ -251,7 +253,7 @@ class Config:
         Returns:
             The plan, which sources and readers are handed.
         """
-        return RolePlan(self._normal_forms, wanted=wanted, every=every)
+        return RolePlan(self._normal_forms, wanted=wanted, every=every, segment=self.segment)
 
     @cached_property
     def _normal_forms(self) -> Mapping[str, tuple[str, ...]]:
@@ -284,7 +286,7 @@ class Config:
         roles = [f"roles.{role}={'|'.join(forms)}" for role, forms in changed.items()]
         limits = [
             f"{key}={value:g}" if isinstance(value, (int, float)) else f"{key}={value}"
-            for key in ("checkpoint", "max_download", "stale_after")
+            for key in ("checkpoint", "segment", "max_download", "stale_after")
             if (value := getattr(self, key)) != getattr(Config, key)
         ]
         return (*sorted(self.ignore), *only, *sorted(values), *sorted(roles), *limits)
@@ -306,6 +308,8 @@ class Config:
             "stale_after": self.stale_after,
             "written": [self.metrics, self.pages, self.description, *filter(None, [self.docs_url])],
         }
+        if self.segment is not None:
+            content["segment"] = self.segment
         if self.baseline is not None:
             content["baseline"] = [self.baseline.digest, self.baseline.frozen]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
@@ -356,8 +360,8 @@ PRESET_FIELDS = ("preset", "votes", "preview_votes", "measure_only", "demote_low
 
 _PLAIN_KEYS = frozenset(
     {
-        "select", "ignore", "checkpoint", "max_download", "stale_after", "trusted_hosts", "docs_url", "metrics",
-        "pages", "description", "mode",
+        "select", "ignore", "checkpoint", "segment", "max_download", "stale_after", "trusted_hosts", "docs_url",
+        "metrics", "pages", "description", "mode",
     }
 )  # fmt: skip
 
@@ -382,10 +386,11 @@ def preset(name: str) -> Config:
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """A configuration with other values, by the keys of a configuration file: ``preset`` (a name), ``select`` and
-    ``ignore`` (frozensets), ``checkpoint``, ``max_download`` (bytes), ``stale_after`` (seconds), ``metrics`` (whether),
-    ``pages`` and ``description`` (of ``WHEN``), ``mode`` (of ``MODES``), ``trusted_hosts`` (a tuple of texts),
-    ``docs_url`` (an address), ``notify.KEY`` (of ``Notify``), ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE``
-    (a tuple of patterns). A preset takes the place of the one before and leaves all other values alone.
+    ``ignore`` (frozensets), ``checkpoint``, ``segment`` (a number), ``max_download`` (bytes), ``stale_after``
+    (seconds), ``metrics`` (whether), ``pages`` and ``description`` (of ``WHEN``), ``mode`` (of ``MODES``),
+    ``trusted_hosts`` (a tuple of texts), ``docs_url`` (an address), ``notify.KEY`` (of ``Notify``),
+    ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one
+    before and leaves all other values alone.
 
     Raises:
         ConfigError: there is no such preset or role.

@@ -466,7 +466,7 @@ def test_lines_that_people_print(name, text):
     ([1, 1, 1, 2, 2, 2], [1, 2, 3, 4, 5, 6], StepUnit.UNKNOWN),
     ([1, 1, 1, 1], [1, 2, 3, 4], StepUnit.UNKNOWN),
     ([1, 2, 3, 3, 4, 5], [1, 2, 3, 3, 4, 5], E),  # resumed
-    ([1, 1, 1, 2, 2, 2, 1, 1, 1], [1, 1, 1, 2, 2, 2, 1, 1, 1], E),
+    ([1, 1, 1, 2, 2, 2, 1, 1, 1], [1, 2, 3], StepUnit.UNKNOWN),  # begun again
 ])  # fmt: skip
 def test_several_lines_to_an_epoch_that_say_nothing_else(rows, steps, unit, tmp_path):
     text = "".join(f"Epoch {epoch}/5 | loss {4.0 - 0.1 * place:.2f}\n" for place, epoch in enumerate(rows))
@@ -1139,3 +1139,30 @@ def test_a_bare_loss_beside_a_training_loss_is_the_held_out_one(tmp_path):
 
     assert roles_of(lambda at: 0.1 + 0.01 * at)["loss"] == "val_loss"
     assert roles_of(lambda at: 0.01 * (-1) ** at)["loss"] == "train_loss"
+
+
+TWO_TRAININGS = "".join(
+    f"Epoch [{epoch}/{of}] loss: {top * 0.8**epoch:.4f}\n" for top, of in ((9.0, 20), (2.0, 10)) for epoch in range(1, of + 1)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("segment", "epochs", "first", "said"), [
+    (None, 10, 1.6, "the last one is judged, --segment N judges another"), (1, 20, 7.2, "number 1 is judged"),
+    (2, 10, 1.6, "the last one is judged"), (9, 10, 1.6, "the last one is judged"),
+])  # fmt: skip
+def test_one_of_several_trainings(segment, epochs, first, said, tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(TWO_TRAININGS)
+    log, _ = read_log(path, path.name, RolePlan(segment=segment))
+    loss = next(one for one in log.series if one.role == "train_loss")
+    assert (len(loss), loss.values[0], log.epochs) == (epochs, first, epochs)
+    assert "2 trainings are in it" in log.note
+    assert "1: epochs 1 to 20, loss 7.2 to 0.1038" in log.note
+    assert said in log.note
+
+
+def test_attempts_that_overlap_are_said(tmp_path):
+    rows = [(epoch, 2.0 * 0.9**epoch) for start, stop in ((6, 11), (8, 16), (10, 21)) for epoch in range(start, stop)]
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"epoch {epoch} loss {loss:.4f}\n" for epoch, loss in rows))
+    assert "its epochs went back 2 times, at first from 10 to 8" in read_log(path, path.name, RolePlan())[0].note

@@ -81,6 +81,7 @@ def choice_options(fail_on: str | None) -> tuple[Callable[[Command], Command], .
             metavar="PATH",
             help="The checkpoint to judge, relative to the run, where there are several.",
         ),
+        click.option("--segment", metavar="N", help="Of several trainings in one log the N-th, and not the last."),
         click.option("--max-download", metavar="SIZE", help=download),
         click.option("--stale-after", metavar="TIME", help=silent),
         *(

@@ -49,7 +49,8 @@ class RolePlan:
 
     ``patterns``: what the user says of names, by role. ``wanted``: the roles that are read, all where it is None.
     ``every``: names without a role are read too, with an empty one. ``prefix``: what is put before each name, but for
-    names that are a held-out loss as they are.
+    names that are a held-out loss as they are. ``segment``: of several trainings in one log the one that is read, from
+    1; the last one where it is None.
 
     It remembers its newest answers: a run's names are asked for when it is listed, read and judged, and many runs have
     the same names. What is remembered has 10,000 names in all, or is one answer.
@@ -62,8 +63,10 @@ class RolePlan:
         wanted: frozenset[str] | None = None,
         every: bool = False,
         prefix: str = "",
+        segment: int | None = None,
     ) -> None:
         self.patterns, self.wanted, self.every, self.prefix = patterns, wanted, every, prefix
+        self.segment = segment
         self._known: OrderedDict[tuple[str, ...], MetricRoles] = OrderedDict()
         self._names = 0
         self._lock = Lock()
@@ -100,7 +103,9 @@ class RolePlan:
 
     def under(self, prefix: str) -> RolePlan:
         """The same plan for a file whose names are put under a prefix."""
-        return RolePlan(self.patterns, wanted=self.wanted, every=self.every, prefix=prefix) if prefix else self
+        if not prefix:
+            return self
+        return RolePlan(self.patterns, wanted=self.wanted, every=self.every, prefix=prefix, segment=self.segment)
 
     def _is_held_out(self, name: str) -> bool:
         return self.of((name,)).needed.get(name) == VAL_LOSS

@@ -32,6 +32,7 @@ LISTS = ("select", "ignore", "trusted_hosts")
 """Keys that the environment gives with commas between."""
 
 _MAX_PATTERN = 500
+_MOST_DIGITS = 7
 MATCHES = 'write "experiment:rl-*", "project:NAME" or "tag:NAME=VALUE"'
 
 
@@ -133,6 +134,13 @@ def _size(key: str, raw: Any) -> int:
             raise ConfigError(f"{key} must be a number of bytes", "write 500MB or 2GB")
         return raw
     return parse_size(_text(key, raw))
+
+
+def _segment(key: str, raw: Any) -> int:
+    number = int(raw) if isinstance(raw, str) and raw.isdecimal() and len(raw) < _MOST_DIGITS else raw
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ConfigError(f"{key} must be the number of a training in a log, from 1", f"write {key}=2 for the second")
+    return number
 
 
 def _duration(key: str, raw: Any) -> float:
@@ -361,6 +369,7 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "select": _rules,
     "ignore": _rules,
     "checkpoint": _text,
+    "segment": _segment,
     "max_download": _size,
     "stale_after": _duration,
     "metrics": _switch,
@@ -377,7 +386,7 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
 KEYS = tuple(_CONVERTERS)[:-1]
 """The keys of a configuration file that are in no table; in capitals, after ``TRACKER_HEALTH_``, the environment's."""
 
-JUDGING = KEYS[:10]
+JUDGING = KEYS[:11]
 """Those of them that decide how a run is judged, and what is written: an override may have them."""
 
 OF_JUDGEMENT = frozenset({

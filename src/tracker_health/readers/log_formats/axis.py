@@ -58,20 +58,22 @@ class RowPlaces:
 
 class Places(NamedTuple):
     """Where rows belong: ``steps``: float64[n], NaN for nowhere; ``units``: int8[n]; ``of_epoch``: those that name
-    nothing but an epoch, where others name steps; ``kept``: those of the last of so many ``trainings``. ``epochs``:
-    float64[n], NaN where they are not known; of bars that say none they are counted.
+    nothing but an epoch, where others name steps; ``kept``: those of one training, the ``segment``-th, of those that
+    ``begins`` has the first rows of. ``epochs``: float64[n], NaN where they are not known; of bars that say none they
+    are counted.
     """
 
     steps: FloatArray
     units: npt.NDArray[np.int8]
     of_epoch: BoolArray
     kept: BoolArray
-    trainings: int = 1
     epochs: FloatArray = np.empty(0)
+    begins: tuple[int, ...] = (0,)
+    segment: int = 1
 
 
-def place(rows: RowPlaces) -> Places:
-    """The place of every row."""
+def place(rows: RowPlaces, segment: int | None = None) -> Places:
+    """The place of every row; of several trainings those of the ``segment``-th are kept, or of the last."""
     named = ~np.isnan(rows.step)
     whole = _whole(rows.epoch)
     epoch = whole if np.array_equal(whole, rows.epoch, equal_nan=True) else np.full(len(whole), np.nan)
@@ -84,7 +86,7 @@ def place(rows: RowPlaces) -> Places:
         places = _at(_filled(epoch, first=True), _EPOCH)
     else:
         places = _without_numbers(rows)
-    return _last_training(rows, places._replace(epochs=_filled(epoch)))
+    return _one_training(rows, places._replace(epochs=_filled(epoch)), segment)
 
 
 def counts_up(values: FloatArray) -> bool:
@@ -222,8 +224,8 @@ def _of_shares(rows: RowPlaces, planned: float, epochs: float | None) -> FloatAr
 # Several trainings
 
 
-def _last_training(rows: RowPlaces, places: Places) -> Places:
-    """The places of the last training's rows, counted on through what is one training."""
+def _one_training(rows: RowPlaces, places: Places, segment: int | None) -> Places:
+    """The places of one training's rows, counted on through what is one training."""
     main = np.flatnonzero(rows.main & ~np.isnan(places.steps) & ~places.of_epoch)
     steps, loss, numbers = places.steps[main], rows.loss[main], _filled(rows.epoch)[main]
     in_bars = np.isfinite(rows.of[main])
@@ -237,7 +239,8 @@ def _last_training(rows: RowPlaces, places: Places) -> Places:
     for before, begin, end in zip([0, *back], back, [*back[1:], len(main)], strict=False):
         known, few = numbers[begin - 1 : begin + 1], min(begin - before, end - begin) < _FEWEST_ROWS
         if not np.isnan(known).any() and known[0] != known[1]:
-            goes_on = True if known[1] > known[0] else _goes_on(loss, before, begin, end)
+            again = known[1] < known[0] and places.units[main[0]] == _EPOCH
+            goes_on = False if again else True if known[1] > known[0] else _goes_on(loss, before, begin, end)
             few = min(begin - before, end - begin) < 2
         else:
             goes_on = _goes_on(loss, before, begin, end)
@@ -246,19 +249,25 @@ def _last_training(rows: RowPlaces, places: Places) -> Places:
             passes[:] = 0.0
         elif in_bars[begin] or (goes_on and not few):
             passes[begin:] += 1.0
-    kept = np.ones(len(rows.main), dtype=bool)
-    if cuts:
-        old, new = main[cuts[-1] - 1], main[cuts[-1]]
-        kept[: old + 1] = False
-        # What lies between belongs to the training before where it is as far.
-        kept[old + 1 : new] = places.steps[old + 1 : new] <= places.steps[new]
+    begins = [0, *(_first_row(places.steps, main[cut - 1], main[cut]) for cut in cuts)]
+    chosen = min(segment or len(begins), len(begins))
+    kept = np.zeros(len(rows.main), dtype=bool)
+    kept[begins[chosen - 1] : [*begins, len(kept)][chosen]] = True
     if passes.any() and places.units[main[0]] != _EPOCH:
         number = np.full(len(kept), np.nan)
         number[main] = passes
         at, number = np.where(kept, places.steps, np.nan), _filled(number, first=True)
         placed = _by_step(rows, at, number, ~np.isnan(rows.step))
         places = placed._replace(epochs=number if np.isnan(places.epochs).all() else places.epochs)
-    return places._replace(kept=kept, trainings=len(cuts) + 1)
+    return places._replace(kept=kept, begins=tuple(begins), segment=chosen)
+
+
+def _first_row(steps: FloatArray, old: int, new: int) -> int:
+    """The first row of a training: what lies between the last row of the one before and its own first one belongs to it
+    where it is no further.
+    """
+    between = np.flatnonzero(steps[old + 1 : new] <= steps[new])
+    return old + 1 + int(between[0]) if len(between) else new
 
 
 def _goes_on(loss: FloatArray, before: int, begin: int, end: int) -> bool | None:

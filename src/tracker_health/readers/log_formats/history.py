@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from tracker_health.text import printable
 _HABIT, _FEWEST_OF_A_HABIT, _MOST_BESIDE = 0.9, 3, 64
 _OF_AN_EPOCH = 3  # rows
 _FEWEST_EMPTY = 3  # of a metric's last cells: fewer may be of a last evaluation
+_TOLD = 3  # trainings at either end
 _FEWEST_COUNTED = 2  # rows of a log without an axis
 _UNKNOWN = UNITS.index(StepUnit.UNKNOWN)
 _MOST_ODD = 20  # metrics that nobody asks for, of which some are NaN
@@ -31,19 +33,25 @@ class History:
     """The rows of a log when all are there: what is known of their names, then their places, then series.
 
     ``roles``: of the needed metrics. ``params``: settings that may say how many steps there are to be. ``loose``: see
-    ``LogTable``. ``is_counted``: no row has an axis. ``names``: every metric that has a number. Names with a NUL are
-    those of axes that only consoles have.
+    ``LogTable``. ``segment``: see ``RolePlan``. ``is_counted``: no row has an axis. ``names``: every metric that has
+    a number. Names with a NUL are those of axes that only consoles have.
     """
 
     def __init__(
-        self, kinds: Sequence[RowKind], roles: Mapping[str, str], params: Mapping[str, str], *, loose: bool
+        self,
+        kinds: Sequence[RowKind],
+        roles: Mapping[str, str],
+        params: Mapping[str, str],
+        *,
+        loose: bool,
+        segment: int | None = None,
     ) -> None:
         placed = [kind for kind in kinds if any("\0" in name or axis_of(name) for name in kind.kept_names)]
         self.is_counted = not placed and not loose
         rows = [kind for kind in (kinds if loose or self.is_counted else placed) if len(kind.positions)]
         if self.is_counted and sum(len(kind.positions) for kind in rows) < _FEWEST_COUNTED:
             kinds, rows = [], []
-        self._roles, self._params = roles, params
+        self._roles, self._params, self._segment = roles, params, segment
         there = np.zeros(1 + max((int(kind.positions[-1]) for kind in rows), default=-1), dtype=bool)
         for kind in rows:
             there[kind.positions] = True
@@ -155,7 +163,7 @@ class History:
             metric=self._where(),
             plan=(steps, epochs),
         )
-        found = place(rows)
+        found = place(rows, self._segment)
         return found._replace(kept=found.kept & ~stray)
 
     def _with_ends(
@@ -216,9 +224,7 @@ class History:
     @property
     def note(self) -> str:
         """What a reader of the verdict should know; empty where there is nothing."""
-        trainings, notes = self.places.trainings, []
-        if trainings > 1:
-            notes.append(f"{trainings} trainings are in it, each from its beginning on: the last one is judged")
+        notes = [*self._of_several(), *self._of_overlaps()]
         empty = self._empty_at_the_end()
         if empty >= _FEWEST_EMPTY:
             notes.append(
@@ -226,6 +232,44 @@ class History:
                 "though pandas writes NaN like that (to_csv(na_rep='nan') tells them apart)"
             )
         return "; ".join(notes)
+
+    def _of_several(self) -> Iterator[str]:
+        """That there are several trainings, where each is, and which one is judged."""
+        begins = self.places.begins
+        if len(begins) > 1:
+            told = [
+                f"{at}: {self._told_of(*ends)}" for at, ends in enumerate(pairwise([*begins, len(self.positions)]), 1)
+            ]
+            some = told if len(told) <= 2 * _TOLD else [*told[:_TOLD], "...", *told[-_TOLD:]]
+            at = self.places.segment
+            judged = (
+                "the last one is judged, --segment N judges another" if at == len(told) else f"number {at} is judged"
+            )
+            yield f"{len(told)} trainings are in it, each from its beginning on ({', '.join(some)}): {judged}"
+        elif self._segment is not None and self._segment > 1:
+            yield f"one training is in it, and no segment {self._segment}: that one is judged"
+
+    def _told_of(self, start: int, stop: int) -> str:
+        """``epochs 1 to 20, loss 2.3 to 0.1``: of the rows of one training."""
+        steps, main = self.places.steps[start:stop], self.column(self._main)[start:stop]
+        known = np.flatnonzero(np.isfinite(main) & np.isfinite(steps))
+        if not len(known):
+            return f"{stop - start} rows"
+        unit = "epochs" if UNITS[self.places.units[start]] is StepUnit.EPOCH else "steps"
+        values = " to ".join(f"{main[at]:.4g}" for at in (known[0], known[-1]))
+        return f"{unit} {steps[known[0]]:g} to {steps[known[-1]]:g}, {printable(self._main)} {values}"
+
+    def _of_overlaps(self) -> Iterator[str]:
+        """That steps went back within the training that is judged, as where it was resumed."""
+        main = np.flatnonzero(self._where(name=self._main) & self.places.kept & np.isfinite(self.places.steps))
+        steps = self.places.steps[main]
+        back = np.flatnonzero(np.diff(steps) < 0)
+        if len(back):
+            unit = "epochs" if UNITS[self.places.units[main[0]]] is StepUnit.EPOCH else "steps"
+            first = f"from {steps[back[0]]:g} to {steps[back[0] + 1]:g}"
+            times = f"{len(back)} times, at first {first}" if len(back) > 1 else first
+            what = "as where it was resumed: of one that is there twice the last value counts"
+            yield f"its {unit} went back {times}, {what}"
 
     def _empty_at_the_end(self) -> int:
         """In how many of the last rows the loss is an empty cell, beside what was hardly ever logged without it."""

@@ -214,7 +214,7 @@ class LogTable:
         if self._stride > 1:
             self._thin()
         kinds = [kind for kind in self._kinds.values() if kind.seen]
-        return History(kinds, self._roles(), self.params, loose=self._loose)
+        return History(kinds, self._roles(), self.params, loose=self._loose, segment=self._plan.segment)
 
     def log(self, source: str, problem: str = "", history: History | None = None) -> Log:
         """That as a log."""

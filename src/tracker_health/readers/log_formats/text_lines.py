@@ -286,8 +286,8 @@ def _begins_with_json(text: str) -> bool:
 
 
 def _different(history: History, name: str) -> list[int]:
-    """The different numbers of an axis."""
-    values = history.column(name)[history.is_of_training]
+    """The different numbers of an axis, in the training that is judged."""
+    values = history.column(name)[history.is_of_training & history.places.kept]
     return [int(value) for value in np.unique(values[np.isfinite(values)])]
 
 
