@@ -385,12 +385,12 @@ def preset(name: str) -> Config:
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """A configuration with other values, by the keys of a configuration file: ``preset`` (a name), ``select`` and
-    ``ignore`` (frozensets), ``checkpoint``, ``segment`` (a number), ``max_download`` (bytes), ``stale_after``
-    (seconds), ``metrics`` (whether), ``pages`` and ``description`` (of ``WHEN``), ``mode`` (of ``MODES``),
-    ``trusted_hosts`` (a tuple of texts), ``docs_url`` (an address), ``notify.KEY`` (of ``Notify``),
-    ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of the one
-    before and leaves all other values alone.
+    """A configuration with other values, by the keys of a configuration file. These are ``preset`` (a name), ``select``
+    and ``ignore`` (frozensets), ``checkpoint``, ``segment`` (a number), ``max_download`` (bytes) and ``stale_after``
+    (seconds). What is written is decided by ``metrics`` (whether), ``pages`` and ``description`` (of ``WHEN``), ``mode``
+    (of ``MODES``), ``trusted_hosts`` (a tuple of texts), ``docs_url`` (an address) and ``notify.KEY`` (of ``Notify``).
+    Last come ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of
+    the one before and leaves all other values alone.
 
     Raises:
         ConfigError: there is no such preset or role.
