@@ -387,8 +387,8 @@ def preset(name: str) -> Config:
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """A configuration with other values, by the keys of a configuration file. These are ``preset`` (a name), ``select``
     and ``ignore`` (frozensets), ``checkpoint``, ``segment`` (a number), ``max_download`` (bytes) and ``stale_after``
-    (seconds). What is written is decided by ``metrics`` (whether), ``pages`` and ``description`` (of ``WHEN``), ``mode``
-    (of ``MODES``), ``trusted_hosts`` (a tuple of texts), ``docs_url`` (an address) and ``notify.KEY`` (of ``Notify``).
+    (seconds). What is written is decided by ``metrics`` (whether), ``pages`` and ``description`` (of ``WHEN``) and
+    ``mode`` (of ``MODES``). Then there are ``trusted_hosts`` (texts), ``docs_url`` (an address) and ``notify.KEY``.
     Last come ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of
     the one before and leaves all other values alone.
 
