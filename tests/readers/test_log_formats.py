@@ -1132,13 +1132,19 @@ def test_dvclive_calls_a_metric_by_its_path(tmp_path):
 
 
 def test_a_bare_loss_beside_a_training_loss_is_the_held_out_one(tmp_path):
-    def roles_of(gap):
-        rows = [{"epoch": at, "train_loss": 1.0 / at, "loss": 1.0 / at + gap(at)} for at in range(1, 21)]
+    rough = 0.01 * np.random.default_rng(1).standard_normal((2, 21))
+
+    def roles_of(gap, noise=1):
+        losses = [(1.0 / at + rough[0][at], 1.0 / at + rough[noise][at]) for at in range(1, 21)]
+        rows = [{"epoch": at, "train_loss": one, "loss": two + gap(at)} for at, (one, two) in enumerate(losses, 1)]
         (tmp_path / "metrics.json").write_text(json.dumps(rows))
         return {one.name: one.role for one in DirectoryRun(tmp_path).read(needs_of(Config())).series}
 
     assert roles_of(lambda at: 0.1 + 0.01 * at)["loss"] == "val_loss"
-    assert roles_of(lambda at: 0.01 * (-1) ** at)["loss"] == "train_loss"
+    assert roles_of(lambda at: 0.01 * (-1) ** at)["loss"] == "train_loss", "as often below it as above"
+    assert roles_of(lambda at: 0.1 + 0.01 * at, noise=0)["loss"] == "train_loss", (
+        "a total has the noise of its main term"
+    )
 
 
 TWO_TRAININGS = "".join(

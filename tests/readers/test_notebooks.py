@@ -119,6 +119,23 @@ def test_what_is_no_notebook(content, tmp_path):
         assert read_log(path, path.name, RolePlan(every=True))[0].series == ()
 
 
+def test_an_analysis_is_no_training(tmp_path):
+    grid = [f"lr={rate} val_loss: {1.0 + rate}\n" for rate in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
+    assert str(check(notebook(tmp_path, [stream(*grid)])).verdict) in ("skip", "error")
+
+
+def test_a_short_later_try_does_not_displace_a_training(tmp_path):
+    found, log = points(notebook(tmp_path, [stream(*PRINTED)], [stream(*PRINTED[:3])]))
+    assert len(found["train loss"]) == 20
+    assert "cell [2] printed other trainings" in log.note
+
+
+def test_cells_that_go_on_are_one_training(tmp_path):
+    found, log = points(notebook(tmp_path, [stream(*PRINTED[:8])], [stream(*PRINTED[8:15])], [stream(*PRINTED[15:])]))
+    assert len(found["train loss"]) == 20
+    assert "cell [1], cell [2], cell [3] printed" in log.note
+
+
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(

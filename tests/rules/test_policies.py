@@ -225,7 +225,7 @@ BESIDE_A_RISE = [
     ),
     pytest.param(
         "RWD017",
-        {"train_reward": noisy(RISES), "reward_part": np.full(N, 0.02), "response_length": STAYS},
+        {"train_reward": noisy(RISES), "reward_part": noisy(np.full(N, 0.02), 0.002), "response_length": STAYS},
         {"train_reward": noisy(RISES), "reward_part": 0.02 + 0.2 * RISES, "response_length": STAYS},
         id="a part of the reward stands",
     ),

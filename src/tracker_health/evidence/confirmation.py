@@ -27,7 +27,7 @@ from tracker_health.roles import (
 from tracker_health.text import listing, printable
 
 _FEWEST = 4
-_MOSTLY_ABOVE = 0.9
+_MOSTLY_ABOVE, _TOGETHER = 0.9, 0.5
 _EVEN = 3.0  # the largest of even steps, beside the one in the middle
 _EITHER_WAY = word_set("objective elbo likelihood loglik ll")
 _SPOKEN = {TRAIN_LOSS: "training loss", VAL_LOSS: "held-out loss"}
@@ -101,12 +101,25 @@ def _with_the_bare_one_held_out(found: list[Series]) -> list[Series]:
     held_out = any(one.role in (VAL_LOSS, VAL_LOSS_TERM) and len(one) for one in found)
     if held_out or len(bare) != 1 or len(named) != 1 or not np.array_equal(bare[0].steps, named[0].steps):
         return found
+    terms = any(one.role in (LOSS_PART, OBJECTIVE_LOSS) and len(one) for one in found)
+    if terms or _share_their_noise(bare[0].values, named[0].values):
+        return found
     half = len(bare[0]) // 2
     if np.mean(bare[0].values[half:] > named[0].values[half:]) < _MOSTLY_ABOVE:
         return found
     why = "held-out loss, guessed: beside a training loss of the same steps the bare one is the other"
     held_out_one = replace(bare[0], role=VAL_LOSS, guessed=True, understood=why)
     return [held_out_one if one is bare[0] else one for one in found]
+
+
+def _share_their_noise(one: FloatArray, other: FloatArray) -> bool:
+    """Whether two losses go up and down together from point to point, as a total and its main term do: by the second
+    differences of their second half, which have no slope and little of a curve.
+    """
+    half = len(one) // 2
+    first, second = np.diff(one[half:], 2), np.diff(other[half:], 2)
+    sizes = float(np.sqrt((first @ first) * (second @ second)))
+    return not np.isfinite(sizes) or sizes == 0.0 or float(first @ second) > _TOGETHER * sizes
 
 
 def _named(series: Series, meaning: Meaning) -> Series:

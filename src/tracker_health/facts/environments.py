@@ -33,7 +33,7 @@ def environment_of(evidence: Evidence) -> str:
         if _NAMES_IT.search(key[-_MOST_CHARACTERS:]):
             full = value[:_MOST_CHARACTERS].strip().lower().rpartition("/")[2]
             base = _VERSION.sub("", full)
-            if base in STEPS_BY_DESIGN:
+            if base != full and base in STEPS_BY_DESIGN:  # without a version it may be another library's
                 return full if full in SOLVED else base
     return ""
 

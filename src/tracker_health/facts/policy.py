@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import sqrt
+from math import e, log, pi, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from tracker_health.evidence import FEWEST_LEVELS, LIKELY, SURELY, Curve, Estimate, Evidence, Series
-from tracker_health.facts.environments import SOLVED, environment_of
+from tracker_health.facts.environments import SOLVED, environment_of, is_control
 from tracker_health.roles import REWARDS, word_set, words_of
 from tracker_health.text import number, printable
 
@@ -21,7 +21,11 @@ _FEWEST_EPISODES = 0.1
 """Episodes in a point of the log; fewer mean that its steps are not those of the environment."""
 _OF_ONE_UPDATE = word_set("approx approxkl ppo")
 _EPISODE, _MEAN = word_set("ep episode episodes"), word_set("mean")
-_RIGHT = word_set("accuracy acc correct correctness right answer exact match")
+_RIGHT = word_set("accuracy acc correct correctness right")
+_OF_A_FORM = word_set("tag tags format formatting length style penalty bonus soft")
+_SOLVED_SHARE = 0.9
+_OF_ONE_NORMAL, _NEAR = 0.5 * log(2.0 * pi * e), 0.01
+"""The entropy of one action's normal distribution with a deviation of 1, in nats, as libraries begin with it."""
 
 
 class Reward(NamedTuple):
@@ -41,6 +45,12 @@ class Reward(NamedTuple):
     @property
     def may_have_risen(self) -> bool:
         return self.rise.surely_above(0.0, LIKELY)
+
+    @property
+    def stood(self) -> bool:
+        """Whether it did not rise: a rise by half of what its levels span may be one, however unsure."""
+        far = self.rise.value >= _OF_ITS_SPAN * self.span > 0.0
+        return not self.may_have_risen and not far
 
     @property
     def fell(self) -> bool:
@@ -73,9 +83,10 @@ class Reward(NamedTuple):
 
     @property
     def said(self) -> str:
-        """``reward went from 0.2 to 0.7``."""
+        """``reward went from 0.2 to 0.7``; of one that was lost the best level as well."""
         start, end = number(self.curve.start.value), number(self.curve.end.value)
-        return f"{printable(self.curve.series.name)} went from {start} to {end}"
+        best = f" by way of {number(-self.as_loss.best.value)}" if self.fell_from_its_best and self.ever_rose else ""
+        return f"{printable(self.curve.series.name)} went from {start} to {end}{best}"
 
 
 def reward_of(evidence: Evidence, roles: Sequence[str] = REWARDS) -> Reward | None:
@@ -123,6 +134,13 @@ def learnt(evidence: Evidence, reward: Reward) -> bool:
     return (reward.rose and reward.rise.value >= _OF_ITS_SPAN * reward.span) or is_solved(evidence, reward.curve)
 
 
+def learnt_nothing(evidence: Evidence, reward: Reward) -> bool:
+    """Whether a reward says that its policy did not learn: it stood, and its environment does not count as solved. What
+    may have risen says neither this nor the other.
+    """
+    return reward.stood and not learnt(evidence, reward)
+
+
 def is_solved(evidence: Evidence, reward: Curve) -> bool:
     """Whether a reward ends where its environment counts as solved, by a param that names one of Gymnasium's. A reward
     that is 0 throughout is none.
@@ -137,10 +155,13 @@ def is_of_one_update(divergence: Series) -> bool:
 
 
 def rightness_of(evidence: Evidence) -> Curve | None:
-    """How many answers are right: the part of the reward that says so by its name, with values from 0 to 1."""
+    """How many answers are right: the part of the reward that says so by its name, with values from 0 to 1, and does
+    not speak of a form.
+    """
     for part in evidence.all_of("reward_part"):
         curve = Curve.of(part)
-        named = not _RIGHT.isdisjoint(words_of(part.name))
+        words = words_of(part.name)
+        named = not _RIGHT.isdisjoint(words) and _OF_A_FORM.isdisjoint(words)
         if named and curve is not None and curve.points >= FEWEST_LEVELS and is_a_share(curve):
             return curve
     return None
@@ -153,17 +174,36 @@ def is_a_share(curve: Curve) -> bool:
 
 
 def entropy_of(evidence: Evidence) -> Curve | None:
-    """The policy's entropy: as it was logged, or from a loss that pays for it. Stable-Baselines3's
-    ``train/entropy_loss`` is the negative of the mean entropy, and called ``-train/entropy_loss`` here: what begins
-    below 0 has its sign turned.
+    """The entropy of a policy that chooses among actions or tokens: as it was logged, or from a loss that pays for it.
+    Stable-Baselines3's ``train/entropy_loss`` is the negative of the mean entropy, and called ``-train/entropy_loss``
+    here. One that begins above 0 may be either, and is left out. So is that of continuous actions, which has no zero:
+    where their spread is logged, or it gets below 0, or begins as that of normal distributions does.
     """
-    curve = evidence.curve("entropy")
-    if curve is not None:
-        return curve
-    paid = evidence.curve("entropy_loss")
-    if paid is None or not paid.points:
+    curve, paid = evidence.curve("entropy"), evidence.curve("entropy_loss")
+    if evidence.find("policy_std") is not None:
         return None
-    if paid.start.value >= 0.0:
-        return paid
+    if curve is not None:
+        return None if _is_continuous(evidence, curve) else curve
+    if paid is None or not paid.points or paid.start.value >= 0.0 or _is_continuous(evidence, paid.upside_down):
+        return None
     turned = paid.upside_down
     return replace(turned, series=replace(turned.series, name=f"-{paid.series.name}"))
+
+
+def _is_continuous(evidence: Evidence, entropy: Curve) -> bool:
+    if float(entropy.series.values.min()) < -_NEAR:
+        return True
+    actions = entropy.head.value / _OF_ONE_NORMAL
+    return is_control(evidence) and actions > _OF_ITS_SPAN and abs(actions - round(actions)) <= _NEAR * actions
+
+
+def answers_are_right(evidence: Evidence) -> bool:
+    """Whether nearly all answers are right at the end, by a part of the reward: then there is little left to learn."""
+    right = rightness_of(evidence)
+    return right is not None and right.end.surely_above(_SOLVED_SHARE, LIKELY)
+
+
+def rightness_rose(evidence: Evidence) -> bool:
+    """Whether more answers are likely right at the end than at the start, by a part of the reward."""
+    right = rewarded(evidence, rightness_of(evidence))
+    return right is not None and right.may_have_risen

@@ -6,6 +6,7 @@ from tracker_health.diagnosis import _signs as signs
 from tracker_health.diagnosis._actions import numbers_of, restart
 from tracker_health.diagnosis._cause import Cause, codes
 from tracker_health.diagnosis._facts import Facts
+from tracker_health.facts.environments import is_control
 from tracker_health.text import number
 from tracker_health.words.diagnosis import Action
 
@@ -16,6 +17,8 @@ _FEW, _USUAL_GENERATIONS = 4, 8
 
 def _of_group(facts: Facts) -> Action:
     temperature, generations = facts.settings.temperature, facts.settings.generations
+    if is_control(facts.evidence):
+        return Action(text="print what the environment pays for twenty steps, and whether any act changes it")
     if signs.TEMPERATURE_LOW.seen(facts):
         text = f"sample answers at a temperature of {number(_USUAL_TEMPERATURE)}, not {number(temperature or 0.0)}"
         return Action(text=text, setting="temperature", old=temperature, new=_USUAL_TEMPERATURE)
@@ -25,6 +28,11 @@ def _of_group(facts: Facts) -> Action:
     return Action(
         text="print the rewards of one group of samples: they must differ; make the reward finer, or tasks easier"
     )
+
+
+def _says_no_signal(facts: Facts) -> str:
+    what = "acts" if is_control(facts.evidence) else "answers"
+    return f"rewards do not distinguish {what}{numbers_of(facts, 'RWD002', 'GRD003', 'RWD001')}"
 
 
 REWARD_WITHOUT_SIGNAL = Cause(
@@ -50,7 +58,7 @@ REWARD_WITHOUT_SIGNAL = Cause(
         signs.ENTROPY_LEFT,
         signs.KL_LEFT,
     ),
-    says=lambda facts: f"rewards do not distinguish answers{numbers_of(facts, 'RWD002', 'GRD003', 'RWD001')}",
+    says=_says_no_signal,
     do=_of_group,
     test="print the rewards of one group of samples",
     from_the_start=True,

@@ -104,6 +104,8 @@ NOT_LEARNING_CAUSE_UNKNOWN = Cause(
     ),
 )
 
+_OF_PREFERENCES_AND_LENGTHS = ("RWD007", "RWD009")
+"""What these find says more of what to do than that a reward was lost."""
 _OF_A_POLICY = (
     "RWD001 RWD002 RWD003 RWD004 RWD005 RWD006 RWD007 RWD008 RWD009 RWD010 "
     "RWD011 RWD012 RWD013 RWD014 RWD015 RWD016 RWD017 RWD018 RWD019 RWD020"
@@ -111,6 +113,9 @@ _OF_A_POLICY = (
 
 
 def _of_a_reward(facts: Facts) -> Action:
+    head = facts.found.get(facts.head_code)
+    if head is not None and facts.head_code in _OF_PREFERENCES_AND_LENGTHS:
+        return Action(text=head.remedy)
     checks = [
         restart(facts, ("RWD001",)),
         "watch ten episodes, or read ten answers, with their rewards",

@@ -335,7 +335,7 @@ class History:
             name, at, cells
         )  # several writers of JSON have no other sign
         counts = places.kept[at] & ~np.isnan(places.steps[at]) & (~is_null(cells) | stands_for_nan)
-        counts &= ~(np.isnan(cells) & self._without_group(name)[at])
+        counts &= ~self._of_other_metrics(name, at, cells)
         if 2 * (places.of_epoch[at] & counts).sum() <= counts.sum():
             counts &= ~places.of_epoch[at]  # of a metric that was logged by step these are the epochs' means
         if role == VAL_LOSS:  # a progress bar goes on showing the last evaluation's
@@ -350,17 +350,27 @@ class History:
         # Rows that say nothing but their epoch, several to each.
         return replace(series, steps=np.arange(1, len(steps) + 1, dtype=np.int64), step_unit=StepUnit.UNKNOWN)
 
-    def _without_group(self, name: str) -> BoolArray:
-        """Which rows of a table that was filled up with NaN have nothing of a metric's group (``train/...``): those
-        whose learning rate of that group is NaN as well, which no divergence makes it. But for one row, those at the
-        end do not count: a schedule may itself have come to NaN.
+    def _of_other_metrics(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
+        """Which cells hold NaN because a table was filled up with it, and their rows are of other metrics. Those are
+        the rows before the metric's first number, and those with a number of one that it never shares a row with: what
+        diverges had shared its rows with the others before. So, too, where the learning rate of the same group
+        (``train/...``) is NaN, which no divergence makes it, and comes again.
         """
-        group, found = name.rpartition("/")[0], np.zeros(len(self.positions), dtype=bool)
-        for rate in [one for one, role in self._roles.items() if role == _RATE and group]:
-            if rate.rpartition("/")[0] == group and len(known := np.flatnonzero(~np.isnan(self.column(rate)))):
-                found[: known[-1]] = np.isnan(self.column(rate))[: known[-1]]
-                found[known[-1] + 1 :] = len(found) - 2 == known[-1]
-        return found
+        found, numbers = np.zeros(len(self.positions), dtype=bool), np.flatnonzero(~np.isnan(cells))
+        if not len(numbers) or not (np.isnan(cells) & ~is_null(cells)).any():
+            return found[at]
+        found[: at[numbers[0]]] = True
+        mine, group = ~np.isnan(self.column(name)), name.rpartition("/")[0]
+        measured = dict.fromkeys(one for _, names in self._measured for one in names if one != name)
+        for other in [*measured][:_MOST_BESIDE]:
+            there = ~np.isnan(self.column(other))
+            if there.any() and not (there & mine).any():
+                found |= there
+            elif group and self._roles.get(other) == _RATE and other.rpartition("/")[0] == group:
+                known = np.flatnonzero(there)
+                found[: known[-1]] |= ~there[: known[-1]]
+                found[known[-1] + 1 :] |= len(found) - 2 == known[-1]
+        return found[at] & np.isnan(cells)
 
     def _is_missed(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
         """Which empty cells are of rows in which the metric should be: those to the end of the log, in rows that have a

@@ -7,7 +7,7 @@ printed is one log, as of a training with a cell for each epoch.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import chain, groupby
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracker_health.errors import ReadError
+from tracker_health.evidence import StepUnit
 from tracker_health.readers.files.json_lines import parse_json
 from tracker_health.readers.files.regular_file import open_log
 from tracker_health.readers.log_formats.base import Log
@@ -25,10 +26,11 @@ from tracker_health.text import listing
 
 MAX_BYTES = 64 * 2**20
 _MOST_CELLS = 2000
-_MOST_OF_A_TABLE = 2**20
-"""Characters; a longer one is no table of a training."""
-_FEWEST = 3
-"""Points of a metric in a cell that printed a training."""
+"""Of the last ones."""
+_MOST_OF_TABLES, _MOST_OF_A_TABLE = 2**22, 2**20
+"""Characters of HTML that are looked at; a longer one is no table of a training."""
+_FEWEST, _OF_THE_LONGEST = 3, 0.5
+"""Points of a metric of cells that printed a training; and the share of the most of any that the last one has."""
 _BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{\s*\"(?:cells|metadata|nbformat|nbformat_minor|worksheets)\"\s*:")
 
 
@@ -55,15 +57,60 @@ class Notebook:
             OSError: it cannot be read.
         """
         cells = [cell for cell in _cells_of(path) if cell.texts]
-        logs = [log_of_pieces(cell.texts, f"{source} {cell.name}", roles, path.stem) for cell in cells]
-        trained = [at for at, log in enumerate(logs) if any(len(one) >= _FEWEST for one in log.series)]
-        if not trained:
-            return log_of_pieces(chain.from_iterable(cell.texts for cell in cells), source, roles, path.stem)
-        names = [cells[at].name for at in trained]
-        beside = f"; {listing(names[:-1])} printed other trainings" if names[:-1] else ""
-        log = logs[trained[-1]]
-        note = f"what {names[-1]} printed is judged{beside}"
+        printed = [_Printed((cell,), _log_of([cell], source, roles, path.stem)) for cell in cells]
+        trainings = [one for one in _joined_where_they_go_on(printed) if one.points >= _FEWEST]
+        if not trainings:
+            log = log_of_pieces(chain.from_iterable(cell.texts for cell in cells), source, roles, path.stem)
+            # Numbers without an epoch or a step are of an analysis as well.
+            return log if _points_of(log) else replace(log, series=(), odd=())
+        most = max(one.points for one in trainings)
+        last = [one for one in trainings if one.points >= _OF_THE_LONGEST * most][-1]
+        log = last.log if len(last.cells) == 1 else _log_of(last.cells, source, roles, path.stem)
+        others = [cell.name for one in trainings if one is not last for cell in one.cells]
+        beside = f"; {listing(others)} printed other trainings" if others else ""
+        note = f"what {listing([cell.name for cell in last.cells])} printed is judged{beside}"
         return replace(log, note="; ".join(filter(None, (note, log.note))))
+
+
+class _Printed(NamedTuple):
+    """What cells printed that go on where the one before ended; ``log``: of the last of them."""
+
+    cells: tuple[_Cell, ...]
+    log: Log
+    before: int = 0
+
+    @property
+    def points(self) -> int:
+        return self.before + _points_of(self.log)
+
+
+def _log_of(cells: Sequence[_Cell], source: str, roles: RolePlan, stem: str) -> Log:
+    where = f"{source} {cells[-1].name}"
+    return log_of_pieces(chain.from_iterable(cell.texts for cell in cells), where, roles, stem)
+
+
+def _points_of(log: Log) -> int:
+    """The points of the longest metric that says its epoch or step."""
+    return max((len(one) for one in log.series if one.step_unit is not StepUnit.LOG_CALL), default=0)
+
+
+def _joined_where_they_go_on(printed: list[_Printed]) -> list[_Printed]:
+    """Cells of which each begins beyond the last epoch or step of the one before, with the same metrics, as one."""
+    found: list[_Printed] = []
+    for one in printed:
+        before = found[-1] if found else None
+        if before is not None and _goes_on(before.log, one.log):
+            found[-1] = _Printed((*before.cells, *one.cells), one.log, before.points)
+        else:
+            found.append(one)
+    return found
+
+
+def _goes_on(one: Log, other: Log) -> bool:
+    ends = {series.name: series.steps[-1] for series in one.series if len(series)}
+    begins = {series.name: series.steps[0] for series in other.series if len(series)}
+    placed = _points_of(one) > 0 and _points_of(other) > 0
+    return placed and ends.keys() == begins.keys() and all(begins[name] > ends[name] for name in ends)
 
 
 def _cells_of(path: Path) -> Iterator[_Cell]:
@@ -77,15 +124,17 @@ def _cells_of(path: Path) -> Iterator[_Cell]:
         raise ReadError("it is no notebook: not JSON, or cut short") from error
     sheets = _list_of(document, "worksheets")  # of version 3
     cells = [*_list_of(document, "cells"), *chain.from_iterable(_list_of(sheet, "cells") for sheet in sheets)]
-    for number, cell in enumerate(cells[:_MOST_CELLS], 1):
+    tables = _Tables()
+    for number, cell in list(enumerate(cells, 1))[-_MOST_CELLS:]:
         outputs = _list_of(cell, "outputs")
         if outputs:
             count = cell.get("execution_count", cell.get("prompt_number"))
-            name = f"cell [{count}]" if isinstance(count, int) else f"cell {number} from the top"
-            yield _Cell(name, tuple(filter(None, _texts_of(outputs))))
+            counted = isinstance(count, int) and not isinstance(count, bool)
+            name = f"cell [{count}]" if counted else f"cell {number} from the top"
+            yield _Cell(name, tuple(filter(None, _texts_of(outputs, tables))))
 
 
-def _texts_of(outputs: list[Any]) -> Iterator[str]:
+def _texts_of(outputs: list[Any], tables: _Tables) -> Iterator[str]:
     """The texts of outputs, each of whole lines. What one stream printed in several pieces is one text: a line may go
     on in the next.
     """
@@ -94,10 +143,10 @@ def _texts_of(outputs: list[Any]) -> Iterator[str]:
         if stream:
             yield _lines("".join(_joined(piece.get("text")) for piece in pieces))
         else:
-            yield from chain.from_iterable(map(_shown, pieces))
+            yield from chain.from_iterable(_shown(piece, tables) for piece in pieces)
 
 
-def _shown(output: dict[str, Any]) -> Iterator[str]:
+def _shown(output: dict[str, Any], tables: _Tables) -> Iterator[str]:
     """What an output that is no stream shows: a table, a text, or an error's traceback."""
     data = output.get("data", output)
     kind = output.get("output_type")
@@ -107,8 +156,7 @@ def _shown(output: dict[str, Any]) -> Iterator[str]:
         yield _lines(f"Traceback (most recent call last):\n{traceback}\n{last}")
     elif isinstance(data, dict):
         html = _joined(data.get("text/html", data.get("html")))
-        table = _table_of(html) if "<td" in html[:_MOST_OF_A_TABLE] else ""
-        yield table or _lines(_joined(data.get("text/plain", data.get("text"))))
+        yield tables.lines(html) or _lines(_joined(data.get("text/plain", data.get("text"))))
 
 
 def _lines(text: str) -> str:
@@ -126,13 +174,21 @@ def _list_of(value: Any, key: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _table_of(html: str) -> str:
-    """The tables of a page as lines, as the Hugging Face Trainer and fastai show their progress."""
-    if len(html) > _MOST_OF_A_TABLE:
-        return ""
-    rows = _Rows()
-    rows.feed(html)
-    return "".join("\t".join(row) + "\n" for row in rows.found if row)
+class _Tables:
+    """The tables of pages as lines, as the Hugging Face Trainer and fastai show their progress; so many characters of
+    pages as a notebook has of them are looked at.
+    """
+
+    def __init__(self) -> None:
+        self._left = _MOST_OF_TABLES
+
+    def lines(self, html: str) -> str:
+        if len(html) > min(_MOST_OF_A_TABLE, self._left) or "<tr" not in html:
+            return ""
+        self._left -= len(html)
+        rows = _Rows()
+        rows.feed(html)
+        return "".join("\t".join(row) + "\n" for row in rows.found if row)
 
 
 class _Rows(HTMLParser):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
-from tracker_health.facts.policy import Reward, reward_of, rewarded, rightness_of
+from tracker_health.facts.policy import Reward, reward_of, rewarded, rightness_of, rightness_rose
 from tracker_health.facts.settings import Settings
 from tracker_health.report.result import Finding
 from tracker_health.roles import REWARDS
@@ -34,12 +34,14 @@ class AnswerLength(Probe):
         length.
 
     How it decides:
-        Warn when the share of answers that are cut surely begins below `seldom_cut` and surely ends above `most_cut`.
-        Warn when the share lies surely above `often_cut` in the second half. Warn when lengths that surely began above
-        `empty` surely end below it. Where a param has the limit, lengths may go from below `short` of it to above
-        `full`. Then warn when a held-out reward or the share of right answers is known, and did not likely rise. Where
-        the reward did not likely rise, warn in two more cases. Lengths end surely below `collapse` of their start, or
-        surely above `explosion` times it. Each is a failure if the reward surely fell.
+        Warn when the share of answers that are cut surely begins below `seldom_cut` and surely ends above
+        `most_cut`. Warn when the share lies surely above `often_cut` in the second half. That passes where more
+        answers are right than at first, and where the share falls while the reward rises. Warn when lengths
+        that surely began above `empty` surely end below it. Where a param has the limit, lengths may go from
+        below `short` of it to above `full`. Then warn when a held-out reward or the share of right answers is
+        known, and did not likely rise. Where the reward stood, warn in two more cases. Lengths end surely below
+        `collapse` of their start, or surely above `explosion` times it. Each is a failure if the reward surely
+        fell. A reward stood when it did not likely rise, and rose by less than half of what its levels span.
 
     Known limits:
         A task whose answers all have the limit's length is cut always, and warned of.
@@ -88,12 +90,12 @@ class AnswerLength(Probe):
         seen = cut if cut is not None else length
         if reward is None or seen is None:
             return Finding.skipped("too few points can be compared")
-        found = self._of_cuts(cut, reward) if cut is not None else None
+        found = self._of_cuts(cut, reward, better=rightness_rose(evidence)) if cut is not None else None
         if found is None and length is not None:
             found = self._of_lengths(length, reward) or self._of_the_limit(evidence, length, reward)
         return found or harmless(seen, reward)
 
-    def _of_cuts(self, cut: Curve, reward: Reward) -> Finding | None:
+    def _of_cuts(self, cut: Curve, reward: Reward, *, better: bool) -> Finding | None:
         late, name = cut.between(0.5, 1.0), printable(cut.series.name)
         if cut.end.surely_above(self.most_cut) and cut.start.surely_below(self.seldom_cut):
             return wrong(
@@ -104,7 +106,8 @@ class AnswerLength(Probe):
                 cut.left(self.most_cut),
                 kind="grew-into-the-limit",
             )
-        if late.surely_above(self.often_cut):
+        fades = reward.may_have_risen and (cut.end - cut.start).surely_below(0.0)
+        if late.surely_above(self.often_cut) and not fades and not better:
             grew = cut.head.value < self.often_cut
             said = f"answers were cut off: {name} was {number(late.value)} in the second half"
             kind, remedy = ("grew-into-the-limit", _GROWN) if grew else ("cut", _CUT)
@@ -129,7 +132,7 @@ class AnswerLength(Probe):
         start, end = length.start.value, length.end
         if length.start.surely_above(self.empty) and end.surely_below(self.empty):
             return wrong(length, reward, f"answers became empty: {course(length)}", _CHANGED, kind="empty")
-        if reward.may_have_risen:
+        if not reward.stood:
             return None
         if end.surely_below(self.collapse * start) or end.surely_above(self.explosion * start):
             return wrong(length, reward, f"answers changed their length: {course(length)}", _CHANGED, kind="changed")

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, LIKELY, Evidence, Need
-from tracker_health.facts.policy import reward_of, rightness_of
+from tracker_health.facts.policy import reward_of, rightness_of, rightness_rose
 from tracker_health.report.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.reinforcement._policy import course, found
-from tracker_health.text import number
 
 _REMEDY = "choose prompts that are solved sometimes, grade more finely, and make more answers to each"
 
@@ -27,9 +26,10 @@ class GroupsAgree(Probe):
         A group whose answers all get the same reward has advantages of 0. What the run costs goes into such groups.
 
     How it decides:
-        The share of groups without spread must surely lie above `most_flat` in the second half. Warn when it also did
-        in the first `early` of the run, when nothing was solved yet. Warn, too, when the reward for right answers ends
-        surely below `right`. It passes where right answers end likely above `solved`.
+        The share of groups without spread must surely lie above `most_flat` in the second half. Warn when it
+        also did in the first `early` of the run, when nothing was solved yet. Warn, too, when the reward for
+        right answers ends surely below `right`. It passes where right answers end likely above `solved` or
+        above their start, and where the share surely fell.
 
     Known limits:
         A model that solves nearly all prompts from the start looks the same, where no part of the reward says so.
@@ -76,8 +76,9 @@ class GroupsAgree(Probe):
         solved = right is not None and right.end.surely_above(self.solved, LIKELY)
         few = right is not None and right.end.surely_below(self.right)
         always = flat.between(0.0, self.early).surely_above(self.most_flat)
-        if solved or not late.surely_above(self.most_flat) or not (always or few):
+        better = rightness_rose(evidence) or (flat.end - flat.start).surely_below(0.0)
+        if solved or better or not late.surely_above(self.most_flat) or not (always or few):
             return Finding.passed(f"{course(flat)}; {reward.said}", measured)
         beside = f", while {course(right)}" if few and right is not None else ""
-        said = f"{number(late.value)} of all groups have no spread in the second half: {course(flat)}{beside}"
+        said = f"{late.value:.0%} of all groups have no spread in the second half: {course(flat)}{beside}"
         return found(flat, f"{said}; {reward.said}", _REMEDY, measured=measured, sure=reward.curve.sure)

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tracker_health.evidence import FEWEST_LEVELS, Evidence, Need, Series
-from tracker_health.facts.policy import Reward, reward_of
+from tracker_health.facts.policy import Reward, answers_are_right, reward_of
 from tracker_health.report.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number, printable
+from tracker_health.text import printable
 from tracker_health.words.verdict import Verdict
 
 _SIGNALS = ("flat_share", "reward_spread", "grad_norm")
@@ -78,7 +78,7 @@ class NoRewardSignal(Probe):
         return (
             Need(role=REWARDS[0], any_of=REWARDS[1:], min_points=FEWEST_LEVELS),
             Need(role=_SIGNALS[0], any_of=_SIGNALS[1:], min_points=FEWEST_LEVELS),
-            *Need.beside(*_SIGNALS[1:]),
+            *Need.beside(*_SIGNALS[1:], "reward_part"),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
@@ -92,13 +92,13 @@ class NoRewardSignal(Probe):
         signal = signals[silences.index(silent)]
         late = flat is not None and flat.between(0.5, 1.0).surely_above(self.most_flat)
         measured = {"silent": silent}
-        if reward.rose or not (silent >= self.most_silent or late):
+        if reward.rose or answers_are_right(evidence) or not (silent >= self.most_silent or late):
             said = f"{printable(signal.name)} is silent at {silent:.0%} of the points; {reward.said}"
             return Finding.passed(said, measured)
         if silent >= self.most_silent or flat is None:
             said = f"{printable(signal.name)}: {_SAID[str(signal.role)]} at {silent:.0%} of {len(signal)} points"
         else:
-            said = f"{printable(flat.series.name)}: {number(flat.between(0.5, 1.0).value)} of all groups had no spread"
+            said = f"{printable(flat.series.name)}: {flat.between(0.5, 1.0).value:.0%} of all groups had no spread"
         return Finding(
             verdict=Verdict.FAIL if silent >= self.most_silent else Verdict.WARN,
             message=f"{said}, which leaves nothing to learn from; {reward.said}",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
-from tracker_health.facts.policy import is_a_share, reward_of
+from tracker_health.facts.policy import is_a_share, reward_of, rightness_rose
 from tracker_health.report.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
@@ -65,9 +65,11 @@ class PartOfRewardStands(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         reward = reward_of(evidence, REWARDS[:1])
         curves = [Curve.of(part) for part in evidence.all_of("reward_part")]
-        parts = [one for one in curves if one is not None and one.points >= FEWEST_LEVELS and is_a_share(one)]
+        parts = [one for one in curves if one is not None and one.points >= FEWEST_LEVELS and _may_stand(one)]
         if reward is None:
             return Finding.skipped("too few points can be compared")
+        if rightness_rose(evidence):
+            return Finding.skipped("more answers are right at the end")
         if not parts:
             return Finding.skipped("no part of the reward lies between 0 and 1")
         least = min(parts, key=lambda one: one.end.value)
@@ -76,3 +78,8 @@ class PartOfRewardStands(Probe):
         if not (reward.rose and rise.value < self.least_rise and least.end.surely_below(self.least_end)):
             return Finding.passed(f"{course(least)}; {reward.said}", measured)
         return found(least, f"{course(least)}, while {reward.said}", _REMEDY, measured=measured, sure=reward.curve.sure)
+
+
+def _may_stand(part: Curve) -> bool:
+    """Whether a part is a share that moves at all: LOS020 judges constant ones."""
+    return is_a_share(part) and float(part.series.values.min()) < float(part.series.values.max())

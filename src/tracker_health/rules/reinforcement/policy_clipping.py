@@ -27,8 +27,9 @@ class PolicyClipping(PolicyRule):
         is clipped the policy that learns is no longer the one that acted.
 
     How it decides:
-        Warn when the clip fraction of the second half lies surely above `most_clipped`, and the reward did not likely
-        rise. Fail when the reward surely fell.
+        Warn when the clip fraction of the second half lies surely above `most_clipped`, and the reward stood.
+        Fail when the reward surely fell. A reward stood when it did not likely rise, and rose by less than half
+        of what its levels span.
 
     Known limits:
         With one update per batch nothing is ever clipped, whatever the rate.
@@ -55,7 +56,7 @@ class PolicyClipping(PolicyRule):
 
     def judge_policy(self, _evidence: Evidence, curve: Curve, reward: Reward) -> Finding:
         late = curve.between(0.5, 1.0)
-        if reward.may_have_risen or not late.surely_above(self.most_clipped):
+        if not reward.stood or not late.surely_above(self.most_clipped):
             return harmless(curve, reward)
         said = f"{printable(curve.series.name)} was {number(late.value)} in the second half"
         return wrong(curve, reward, said, _REMEDY, curve.left(self.most_clipped))

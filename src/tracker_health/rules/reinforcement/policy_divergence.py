@@ -11,9 +11,12 @@ from tracker_health.evidence import Curve, Evidence, Need
 from tracker_health.facts.policy import Reward, entropy_of, is_of_one_update, reward_of
 from tracker_health.facts.settings import Settings
 from tracker_health.report.result import Finding
+from tracker_health.roles import word_set, words_of
 from tracker_health.rules.probe import Symptom, Threshold
 from tracker_health.rules.reinforcement._policy import PolicyRule, course, harmless, wrong
 
+_OF_AN_ANSWER = word_set("objective sum")
+"""In a name of these the divergence is the sum over an answer's tokens, as in TRL's PPO: ``objective/kl``."""
 _REMEDY = "lower the learning rate, raise the KL coefficient, clip gradients; go on from before the KL left its course"
 
 
@@ -32,10 +35,12 @@ class PolicyDivergence(PolicyRule):
     How it decides:
         A straight line's second half lies three times as high as its first. The KL blew up when its second half
         lies surely above `growth` times its first half. It is far when its end lies surely above its first
-        value and `most`. That of one update (approx_kl) is far when it surely lies above `of_update` in a
-        `stretch` of the run. Warn of both when the reward did not likely rise, or fell from its best level.
-        Warn of a far one when the held-out reward did not likely rise, or no more than `gone` of the entropy is
-        left. Fail when the reward surely fell. With a coefficient of 0, only growth counts.
+        value and `most`, or `most_of_answer` where its name says that it is a sum. That of one update
+        (approx_kl) is far when it surely lies above `of_update` in a `stretch` of the run. Warn of both when
+        the reward stood, or fell from its best level. Warn of a far one when the held-out reward did not likely
+        rise, or no more than `gone` of the entropy is left. Fail when the reward surely fell. With a
+        coefficient of 0, only growth counts. A reward stood when it did not likely rise, and rose by less than
+        half of what its levels span.
 
     Known limits:
         `most` is meant for a mean over tokens. Trainers that sum the KL over an answer log more. They pass if their
@@ -62,6 +67,9 @@ class PolicyDivergence(PolicyRule):
 
     growth: Annotated[float, Threshold("growth from the first half to the second", "times", "design", ge=3)] = 10.0
     most: Annotated[float, Threshold("divergence from a reference that is far", "nats", "design", gt=0)] = 1.0
+    most_of_answer: Annotated[
+        float, Threshold("divergence that is far, summed over an answer", "nats", "design", gt=0)
+    ] = 100.0
     of_update: Annotated[float, Threshold("divergence of one update that is far", "nats", "design", gt=0)] = 0.5
     stretch: Annotated[
         float, Threshold("share of the run in which it is looked at", "fraction", "design", gt=0, le=1)
@@ -76,8 +84,8 @@ class PolicyDivergence(PolicyRule):
         first, second = curve.between(0.0, 0.5), curve.between(0.5, 1.0)
         left = first.value > 0.0 and second.surely_above(self.growth * first.value)
         far = self._is_far(evidence, curve)
-        harmed = not reward.may_have_risen or reward.fell_from_its_best
-        beside = far and (_held_out_stands(evidence) or self._entropy_is_gone(evidence))
+        harmed = reward.stood or reward.fell_from_its_best
+        beside = far and (_held_out_stands(evidence, reward) or self._entropy_is_gone(evidence))
         if not ((harmed and (left or far)) or beside):
             return harmless(curve, reward)
         since = curve.left(self.growth * first.value if left else far or self.most)
@@ -91,14 +99,17 @@ class PolicyDivergence(PolicyRule):
             begins = np.arange(0.0, 1.0, self.stretch)
             parts = [curve.between(at, at + self.stretch) for at in begins]
             return self.of_update * any(one.surely_above(self.of_update) for one in parts)
-        held = Settings(evidence).kl_coefficient != 0.0
-        return self.most * (held and curve.end.surely_above(max(self.most, curve.first.value)))
+        held, most = Settings(evidence).kl_coefficient != 0.0, self.most
+        if not _OF_AN_ANSWER.isdisjoint(words_of(curve.series.name)):
+            most = self.most_of_answer
+        return most * (held and curve.end.surely_above(max(most, curve.first.value)))
 
     def _entropy_is_gone(self, evidence: Evidence) -> bool:
         entropy = entropy_of(evidence)
         return entropy is not None and entropy.end.surely_below(self.gone * entropy.start.value)
 
 
-def _held_out_stands(evidence: Evidence) -> bool:
+def _held_out_stands(evidence: Evidence, reward: Reward) -> bool:
+    """Whether a held-out reward stood, and surely rose by less than half as much as that of training."""
     held_out = reward_of(evidence, ("val_reward",))
-    return held_out is not None and not held_out.may_have_risen
+    return held_out is not None and held_out.stood and held_out.rise.surely_below(reward.rise.value / 2.0)

@@ -28,15 +28,16 @@ class PolicyEntropy(PolicyRule):
         forgetting: the model loses what it knew before.
 
     How it decides:
-        An entropy that begins above 0 collapsed when it ends surely below `collapse` of its start. It exploded when it
-        ends surely above `explosion` times its start. Warn when the reward did not likely rise meanwhile. Warn, too,
-        beside a reward that rose, where no more than `gone` of the entropy is left. Either it went in the first `early`
-        of the run, and the policy did not learn. Or the reward gains less than `late_gain` of its rise in the second
-        half, and the task is known to be unsolved: right answers stay surely below `right`, or the environment's reward
-        does. Fail when the reward surely fell.
+        An entropy that begins above 0 collapsed when it ends surely below `collapse` of its start. It exploded
+        when it ends surely above `explosion` times its start. Warn when the reward stood. Warn, too, beside a
+        reward that rose, where no more than `gone` of the entropy is left. Either it went in the first `early`
+        of the run, and the policy did not learn. Or the reward gains less than `late_gain` of its rise in the
+        second half, and the task is known to be unsolved: right answers stay surely below `right`, or the
+        environment's reward does. Fail when the reward surely fell. A reward stood when it did not likely rise,
+        and rose by less than half of what its levels span.
 
     Known limits:
-        Entropy of continuous actions may be below 0, and is not judged. A solved task collapses, too, which the reward
+        Entropy of continuous actions has no zero, and is not judged. A solved task collapses, too, which the reward
         shows.
 
     Worked example:
@@ -84,10 +85,10 @@ class PolicyEntropy(PolicyRule):
         start = curve.start
         if not start.surely_above(0.0):
             return Finding.skipped("the entropy does not begin above 0")
-        collapsed = not reward.may_have_risen and curve.end.surely_below(self.collapse * start.value)
+        collapsed = reward.stood and curve.end.surely_below(self.collapse * start.value)
         if collapsed or self._is_gone_for_nothing(evidence, curve, reward):
             return wrong(curve, reward, f"the policy collapsed: {course(curve)}", _COLLAPSED, kind="collapsed")
-        if not reward.may_have_risen and curve.end.surely_above(self.explosion * start.value):
+        if reward.stood and curve.end.surely_above(self.explosion * start.value):
             since = curve.left(self.explosion * start.value)
             return wrong(curve, reward, f"the policy came apart: {course(curve)}", _EXPLODED, since, kind="came-apart")
         return harmless(curve, reward)

@@ -100,7 +100,9 @@ class Preferences(Probe):
             said = f"held-out pairs are preferred the wrong way: {course(held_out)}"
             return found(held_out, said, _SWAPPED, kind="held-out-reversed")
         if training is not None and held_out is not None and self._only_in_training(training, held_out):
-            said = f"held-out pairs are preferred as by chance: {course(held_out)}, while {course(training)}"
+            below = held_out.between(0.5, 1.0).surely_below(0.5)
+            how = "more often the wrong way" if below else "as by chance"
+            said = f"held-out pairs are preferred {how}: {course(held_out)}, while {course(training)}"
             return found(held_out, said, _PAIRS, kind="held-out-by-chance")
         rose = (margin.end - margin.start).surely_above(0.0)
         return Finding(verdict=Verdict.PASS if rose else Verdict.SKIP, message=course(margin), measured=levels(margin))

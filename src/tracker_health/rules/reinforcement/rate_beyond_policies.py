@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Evidence, Need
-from tracker_health.facts.policy import learnt, reward_of
+from tracker_health.facts.policy import learnt_nothing, reward_of
 from tracker_health.facts.settings import Settings
 from tracker_health.report.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
@@ -29,9 +29,10 @@ class RateBeyondPolicies(Probe):
         these.
 
     How it decides:
-        Only for networks, which a loss, a gradient, a divergence or an entropy in the log shows. Warn when the highest
-        learning rate is `most_rate` or more, and the reward is not known to have been learnt. It was learnt when it
-        surely rose, by half of what its levels span, or solves the environment.
+        Only for networks, which a loss, a gradient, a divergence or an entropy in the log shows. Warn when the
+        highest learning rate is `most_rate` or more, and the reward stood, in an environment that does not
+        count as solved. A reward stood when it did not likely rise, and rose by less than half of what its
+        levels span.
 
     Known limits:
         Without a rate in the log or the params it says nothing.
@@ -70,7 +71,7 @@ class RateBeyondPolicies(Probe):
         if rate is None or reward is None:
             return Finding.skipped("no learning rate is known, or too little of a reward")
         measured = {"rate": rate}
-        if rate < self.most_rate or learnt(evidence, reward):
+        if rate < self.most_rate or not learnt_nothing(evidence, reward):
             return Finding.passed(f"the learning rate is {number(rate)}; {reward.said}", measured)
         return Finding(
             verdict=Verdict.WARN,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
-from tracker_health.facts.policy import Reward, is_a_share, reward_of, rightness_of
+from tracker_health.facts.policy import Reward, is_a_share, reward_of, rightness_of, rightness_rose
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.roles import REWARDS
@@ -31,10 +31,11 @@ class RewardHacked(Probe):
     How it decides:
         The reward of training must have surely risen. Warn when that of evaluations, or one of the rewards that
         make it up, surely fell from its start to its end. The fall must be more than `least_fall` of its
-        start's size, and more than `least_fall` of what its levels span. Warn, too, when the reward rose by
-        more than `least_rise` of its start, and what was meant did not. It rose by less than `least_held_out`,
-        and by less than `least_share` of the reward's rise. That is a held-out reward, or the share of right
-        answers. It must lie between 0 and 1, and end surely below `solved`.
+        start's size and of what its levels span, and `least_share` of the reward's rise. It passes where more
+        answers are right at the end. Warn, too, when the reward rose by more than `least_rise` of its start,
+        and what was meant did not. It rose by less than `least_held_out`, and by less than `least_share` of the
+        reward's rise. That is a held-out reward, or the share of right answers. It must lie between 0 and 1,
+        and end surely below `solved`.
 
     Known limits:
         A penalty may have to rise for a task to be done. If rewards conflict, one of them falls by design.
@@ -87,7 +88,9 @@ class RewardHacked(Probe):
             return Finding.skipped("too few points can be compared")
         reward = next((one for one in known if one.rose), known[0])
         others = [one for one in others if one.series.name != reward.curve.series.name]
-        lost = [one for one in others if reward.rose and self._fell(one)]
+        if rightness_rose(evidence):
+            return Finding.passed(f"{reward.said}, and more answers are right", levels(reward.curve))
+        lost = [one for one in others if reward.rose and self._fell(one, reward)]
         meant = [one for one in (held_out, rightness_of(evidence)) if one is not None]
         lost = lost or [one for one in meant if reward.rose and self._stands(one, reward)]
         if not lost:
@@ -105,7 +108,9 @@ class RewardHacked(Probe):
         room, rise = meant.end.surely_below(self.solved), meant.end.value - meant.start.value
         return gained and room and rise < min(self.least_held_out, self.least_share * reward.rise.value)
 
-    def _fell(self, other: Curve) -> bool:
+    def _fell(self, other: Curve, reward: Reward) -> bool:
         wide = other.with_waves
+        if wide.start.value - wide.end.value < self.least_share * reward.rise.value:
+            return False
         span = float(other.levels.max() - other.levels.min())
         return (wide.start - wide.end).surely_above(self.least_fall * max(abs(wide.start.value), span))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Estimate, Evidence, Need
-from tracker_health.facts.policy import is_of_one_update, reward_of
+from tracker_health.facts.policy import answers_are_right, is_of_one_update, reward_of
 from tracker_health.report.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
@@ -29,10 +29,11 @@ class RewardStands(Probe):
         A constant mean shows that updates do not reach the model, are far too small, or point elsewhere.
 
     How it decides:
-        The spread of rewards must surely begin above 0, and the reward's end must not likely lie above its start. Warn
-        when the level of the second half less that of the first surely stays below `least_rise` of that spread. Warn
-        when the divergence from a reference is 0 at all points: the policy never moved. It passes when the reward
-        surely rose.
+        The spread of rewards must surely begin above 0, and the reward must have stood. A reward stood when it
+        did not likely rise, and rose by less than half of what its levels span. Warn when the level of the
+        second half less that of the first surely stays below `least_rise` of that spread. Warn when the
+        divergence from a reference is 0 at all points: the policy never moved. It passes when the reward surely
+        rose.
 
     Known limits:
         With a large model at a small learning rate, a run may be too short to show anything. If a step has few prompts,
@@ -64,6 +65,7 @@ class RewardStands(Probe):
         return (
             Need(role="reward_spread", any_of=("kl",), min_points=FEWEST_LEVELS),
             Need(role="kl", optional=True),
+            *Need.beside("reward_part"),
             Need(role=REWARDS[0], any_of=REWARDS[1:], min_points=FEWEST_LEVELS),
         )
 
@@ -71,7 +73,9 @@ class RewardStands(Probe):
         kl, spread, reward = evidence.curve("kl"), evidence.curve("reward_spread"), reward_of(evidence)
         if reward is None or (kl is None and spread is None):
             return Finding.skipped("too few points can be compared")
-        if reward.may_have_risen:
+        if answers_are_right(evidence):
+            return Finding.skipped("nearly all answers are right")
+        if not reward.stood:
             verdict = Verdict.PASS if reward.rose else Verdict.SKIP
             return Finding(verdict=verdict, message=reward.said, measured=levels(reward.curve))
         why = ""

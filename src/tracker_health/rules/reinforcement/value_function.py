@@ -27,8 +27,9 @@ class ValueFunction(PolicyRule):
         adds noise to every update.
 
     How it decides:
-        Warn when the explained variance of the second half lies surely below `least`, and the reward did not likely
-        rise. Fail when the reward surely fell.
+        Warn when the explained variance of the second half lies surely below `least`, and the reward stood.
+        Fail when the reward surely fell. A reward stood when it did not likely rise, and rose by less than half
+        of what its levels span.
 
     Known limits:
         Returns that hardly vary have no variance to explain.
@@ -55,7 +56,7 @@ class ValueFunction(PolicyRule):
 
     def judge_policy(self, _evidence: Evidence, curve: Curve, reward: Reward) -> Finding:
         late = curve.between(0.5, 1.0)
-        if reward.may_have_risen or not late.surely_below(self.least):
+        if not reward.stood or not late.surely_below(self.least):
             return harmless(curve, reward)
         said = f"{printable(curve.series.name)} was {number(late.value)} in the second half"
         return wrong(curve, reward, said, _REMEDY)

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import FEWEST_LEVELS, Curve, Evidence, Need
-from tracker_health.facts.policy import learnt, reward_of
+from tracker_health.facts.policy import learnt_nothing, reward_of
 from tracker_health.report.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, REWARDS, word_set, words_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
@@ -34,8 +34,8 @@ class ValuesBeyond(Probe):
 
     How it decides:
         Warn when the level of a loss of values in the second half lies surely above `most`, by its logarithm.
-        The reward must not be known to have been learnt: it rose surely, by half of what its levels span, or it
-        solves the environment.
+        The reward must have stood, in an environment that does not count as solved. A reward stood when it did
+        not likely rise, and rose by less than half of what its levels span.
 
     Known limits:
         Tasks with large returns have large losses of values; where the reward rose, they pass.
@@ -76,7 +76,9 @@ class ValuesBeyond(Probe):
         worst = max(curves, key=lambda one: one.between(0.5, 1.0).value)
         late = worst.between(0.5, 1.0)
         measured = {"late": late.value}
-        if not _in_decades(worst).between(0.5, 1.0).surely_above(log10(self.most)) or learnt(evidence, reward):
+        if not _in_decades(worst).between(0.5, 1.0).surely_above(log10(self.most)) or not learnt_nothing(
+            evidence, reward
+        ):
             return Finding.passed(f"{course(worst)}; {reward.said}", measured)
         said = f"values are out of reach: {course(worst)}, {number(late.value)} in its second half, while {reward.said}"
         return found(worst, said, _REMEDY, worst.left(self.most), measured=measured)
