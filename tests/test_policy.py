@@ -360,7 +360,7 @@ def test_an_address_says_how_runs_are_judged_and_nothing_else(address, monkeypat
 
 def test_every_key_is_of_judgement_or_named_here():
     """A new key may come from no address before somebody has thought about it."""
-    foreign = {"max_download", "tracking_uri", "trusted_hosts", "docs_url", "auto", "notify"}
+    foreign = {"segment", "max_download", "tracking_uri", "trusted_hosts", "docs_url", "auto", "notify"}
     assert {*KEYS, *SECTIONS, "match", "overrides"} == {*OF_JUDGEMENT, *foreign}
     assert not OF_JUDGEMENT & foreign
 

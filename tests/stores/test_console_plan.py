@@ -99,13 +99,14 @@ def test_a_training_that_goes_on_in_another_log_is_whole(tmp_path):
 
 
 def test_two_plans_are_none(tmp_path):
-    """Of two trainings, in two logs or in one."""
+    """Of two trainings in two logs; of two in one log the last is judged, against its own."""
     for folder, names in (("two", ("pretrain.log", "finetune.log")), ("one", ("train.log", "train.log"))):
         (tmp_path / folder).mkdir()
         for name, planned in zip(names, (50, 20), strict=True):
             with (tmp_path / folder / name).open("a") as log:
                 log.writelines(line(epoch, planned) + "\n" for epoch in range(1, 13))
-        assert outcome(tmp_path / folder)[0] == "skipped", folder
+    assert outcome(tmp_path / "two")[0] == "skipped"
+    assert outcome(tmp_path / "one")[0] == Verdict.WARN
 
 
 def test_the_run_s_own_plan_counts_first(tmp_path):

@@ -132,7 +132,6 @@ _SAYINGS = (
     _Saying(LOSS, ("multiclass",), beside=""),
     _Saying(LOSS, ("smooth", "l1"), never=_NO_LOSS),
     _Saying(REWARD, ("critic", "score"), never=_EXTREMES),
-    _Saying(REWARD, ("objective", "scores"), never=_EXTREMES),  # TRL's PPO; its rlhf_reward is less what the KL costs
     _Saying(OTHER, ("critic", "return")),
     _Saying(REWARD, ("core", "reward"), never=_EXTREMES),
     _Saying(REWARD, ("reward return",), never=f"time loss {_EXTREMES}",

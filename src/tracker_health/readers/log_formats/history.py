@@ -351,26 +351,28 @@ class History:
         return replace(series, steps=np.arange(1, len(steps) + 1, dtype=np.int64), step_unit=StepUnit.UNKNOWN)
 
     def _of_other_metrics(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
-        """Which cells hold NaN because a table was filled up with it, and their rows are of other metrics. Those are
-        the rows before the metric's first number, and those with a number of one that it never shares a row with: what
-        diverges had shared its rows with the others before. So, too, where the learning rate of the same group
-        (``train/...``) is NaN, which no divergence makes it, and comes again.
+        """Which cells hold NaN because a table was filled up with it, and their rows are of other metrics. Those rows
+        have a number of one that it never shares a row with, and none of those that it does: what diverges keeps its
+        row. Or the learning rate of the same group (``train/...``) is NaN, which no divergence makes it, and comes
+        again.
         """
-        found, numbers = np.zeros(len(self.positions), dtype=bool), np.flatnonzero(~np.isnan(cells))
-        if not len(numbers) or not (np.isnan(cells) & ~is_null(cells)).any():
-            return found[at]
-        found[: at[numbers[0]]] = True
+        nothing = np.zeros(len(self.positions), dtype=bool)
+        if np.isnan(cells).all() or not (np.isnan(cells) & ~is_null(cells)).any():
+            return nothing[at]
+        strangers, companions, without_rate = nothing.copy(), nothing.copy(), nothing.copy()
         mine, group = ~np.isnan(self.column(name)), name.rpartition("/")[0]
         measured = dict.fromkeys(one for _, names in self._measured for one in names if one != name)
         for other in [*measured][:_MOST_BESIDE]:
             there = ~np.isnan(self.column(other))
-            if there.any() and not (there & mine).any():
-                found |= there
-            elif group and self._roles.get(other) == _RATE and other.rpartition("/")[0] == group:
-                known = np.flatnonzero(there)
-                found[: known[-1]] |= ~there[: known[-1]]
-                found[known[-1] + 1 :] |= len(found) - 2 == known[-1]
-        return found[at] & np.isnan(cells)
+            if (there & mine).any():
+                companions |= there
+            else:
+                strangers |= there
+            if group and there.any() and self._roles.get(other) == _RATE and other.rpartition("/")[0] == group:
+                last = int(np.flatnonzero(there)[-1])
+                without_rate[:last] |= ~there[:last]
+                without_rate[last + 1 :] |= len(there) - 2 == last
+        return ((strangers & ~companions) | without_rate)[at] & np.isnan(cells)
 
     def _is_missed(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
         """Which empty cells are of rows in which the metric should be: those to the end of the log, in rows that have a
