@@ -98,9 +98,9 @@ def sums(judged: Iterable[Judged]) -> Iterator[str]:
 
 def by_rule(judged: Iterable[Judged], today: str) -> dict[str, dict[str, Any]]:
     """What each rule on rewards gave on the runs that no threshold was chosen on: see ``render/calibration.json``."""
-    unseen = [one for one in judged if one.group[0] != "tune" and one.run["kind"] == "llm"]
+    unseen = [one for one in judged if one.group[0] != "tune" and one.run["kind"] in ("llm", "zoo")]
     healthy = [one for one in unseen if one.run["outcome"] == "healthy"]
-    about = {"date": today, "healthy": len(healthy), "by": "benchmarks/objectives --posttraining"}
+    about = {"date": today, "healthy": len(healthy), "by": "benchmarks/objectives"}
     rules: dict[str, dict[str, Any]] = {}
     for code in sorted(rule.code for rule in BUILT_IN if rule.code.startswith("RWD")):
         seen = [one for one in healthy if any(result.code == code for result in one.report.results)]

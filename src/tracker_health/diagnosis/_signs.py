@@ -584,9 +584,10 @@ FAILED = Sign(
 
 
 def reward_stands(facts: Facts) -> bool:
-    """Whether a reward is one number throughout."""
+    """Whether a reward is one number throughout; of a policy that acts, 0: any other may be what a stuck one earns."""
     series = [one.finite().values for role in _REWARDS if (one := facts.evidence.find(role)) is not None]
-    return any(len(values) > 2 and float(min(values)) == float(max(values)) for values in series)
+    still = [values for values in series if len(values) > 2 and float(min(values)) == float(max(values))]
+    return any(not is_control(facts.evidence) or not values.any() for values in still)
 
 
 REWARD_LOST = _finding("the reward did not rise, or was lost", "RWD001")

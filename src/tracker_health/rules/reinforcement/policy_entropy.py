@@ -10,7 +10,7 @@ from tracker_health.facts.environments import SOLVED, environment_of
 from tracker_health.facts.policy import Reward, entropy_of, learnt, rightness_of
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.rules.reinforcement._policy import PolicyRule, course, harmless, wrong
+from tracker_health.rules.reinforcement._policy import PolicyRule, course, fell_at, harmless, wrong
 
 _COLLAPSED = "lower the learning rate, raise the temperature, keep the entropy up by a bonus or by clipping higher"
 _EXPLODED = "lower the learning rate and an entropy bonus; raise the KL coefficient; take an earlier checkpoint"
@@ -87,7 +87,8 @@ class PolicyEntropy(PolicyRule):
             return Finding.skipped("the entropy does not begin above 0")
         collapsed = reward.stood and curve.end.surely_below(self.collapse * start.value)
         if collapsed or self._is_gone_for_nothing(evidence, curve, reward):
-            return wrong(curve, reward, f"the policy collapsed: {course(curve)}", _COLLAPSED, kind="collapsed")
+            said = f"the policy collapsed: {course(curve)}"
+            return wrong(curve, reward, said, _COLLAPSED, fell_at(curve), kind="collapsed")
         if reward.stood and curve.end.surely_above(self.explosion * start.value):
             since = curve.left(self.explosion * start.value)
             return wrong(curve, reward, f"the policy came apart: {course(curve)}", _EXPLODED, since, kind="came-apart")
