@@ -125,8 +125,9 @@ FORMS = (
     Form("""Lightning: the best value of a metric so far, as early stopping tells it.
         >>> Metric val_loss improved. New best score: 0.412
         >>> Metric val_loss improved by 0.065 >= min_delta = 0.0. New best score: 0.347
-        val_loss: (1, 0.412), (2, 0.347)""",
-        r"^Metric (?P<called>[\w./-]{1,100}) improved\b.{0,80}? New best score: <as_called>[ ]*$", ROW),
+        >>> Epoch 2: 100%|██████████| 20/20 [00:00<00:00, 471.06it/s]Metric val_loss improved by 0.04 >= min_delta = 0.0. New best score: 0.307
+        val_loss: (1, 0.412), (2, 0.347), (3, 0.307)""",
+        r"\bMetric (?P<called>[\w./-]{1,100}) improved\b.{0,80}? New best score: <as_called>[ ]*$", ROW),
     Form("""DeepSpeed-Chat: what a reward model says of pairs it was not trained on.
         >>> Epoch 1/2 with loss 0.61
         >>> chosen_last_scores (higher is better) : 0.5, rejected_last_scores (lower is better) : 0.2, acc (higher is better) : 0.6

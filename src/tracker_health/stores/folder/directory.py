@@ -468,8 +468,8 @@ class DirectoryRun(Untracked):
             return f"nothing to judge in it: among {of} none names a metric and its value, as in 'step 100 loss=0.52'"
         found = "no training log or checkpoint" if self._seen else "it is empty"
         looked_for = (
-            "trainer_state.json, logs (*.jsonl, metrics.csv, *.log, TensorBoard's event files), training_state.pt, "
-            "optimizer.pt and other torch checkpoints"
+            "trainer_state.json, logs (*.jsonl, metrics.csv, *.log, TensorBoard's event files), notebooks, "
+            "training_state.pt, optimizer.pt and other torch checkpoints"
         )
         return f"nothing to judge in it: {found}; looked for {looked_for}"
 
