@@ -404,7 +404,24 @@ def test_a_report_alone_gives_a_page(monkeypatch):
     text = pages.report_page(report).decode()
     is_harmless(text)
     assert "NaN or infinite from step 301" in text
-    assert "No loss was logged" in text
+    assert "No loss and no reward was logged" in text
+
+
+def test_an_agent_s_page_shows_its_reward():
+    steps = np.arange(1, 61)
+    reward = Series(
+        name="rollout/ep_rew_mean", role="train_reward", source="log", steps=steps, values=40.0 - 0.5 * steps
+    )
+    names = (reward.name,)
+    info = RunInfo(metric_names=names, params={"env_id": "CartPole-v1"})
+    given = Evidence(run=RunRef(store="directory", id="agent", name="agent"), info=info, series=(reward,))
+    report = diagnose(given, preset("default"))
+    (plot,) = plots_of(given, report)
+    assert (plot.name, next(line.name for line in plot.lines)) == ("reward", "rollout/ep_rew_mean")
+    assert plot.marks, "the fall is marked"
+    text = pages.report_page(report, given).decode()
+    assert "No loss and no reward was logged" not in text
+    assert "Reward by step" in text
 
 
 def test_what_a_baseline_shows_is_in_a_box_of_its_own():

@@ -1,4 +1,4 @@
-"""Which charts a run gives (loss, learning rate, gradient norm, loss scale), and what is marked in each."""
+"""Which charts a run gives (loss, reward, learning rate, gradient norm, loss scale), and what is marked in each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tracker_health.report.result import ProbeResult, Report
 from tracker_health.text import count, number, printable, short_name
 from tracker_health.words.verdict import Verdict
 
-KIND_BY_CODE = {"GRD": "gradient", "LRS": "rate", "AMP": "scale", "OPT": "layers", "WGT": "layers"}
+KIND_BY_CODE = {"RWD": "reward", "GRD": "gradient", "LRS": "rate", "AMP": "scale", "OPT": "layers", "WGT": "layers"}
 """Where a rule's findings are marked, by the first letters of its code; all others in the loss."""
 
 _MOST_RINGS, _MOST_BANDS = 12, 20
@@ -28,8 +28,10 @@ _NAME_CHARACTERS = 24
 
 def plots_of(evidence: Evidence, report: Report) -> tuple[Plot, ...]:
     """The charts of a run, the loss first; of what was not logged there is none."""
+    role = "train_reward" if clean(evidence, "train_reward") is not None else "val_reward"
     found = [
         loss_plot(evidence, report),
+        _single(evidence, _found(report, "reward"), role, "Reward", name="reward"),
         _rate(evidence, report),
         _single(evidence, _found(report, "gradient"), "grad_norm", "Gradient norm"),
         _single(evidence, _found(report, "scale"), "loss_scale", "Loss scale"),
@@ -166,17 +168,19 @@ def usual_rates(evidence: Evidence, report: Report) -> tuple[float, float] | Non
     return facts.usual_rate / _USUAL_FACTOR, facts.usual_rate * _USUAL_FACTOR
 
 
-def _single(evidence: Evidence, findings: Sequence[ProbeResult], role: str, title: str) -> Plot | None:
+def _single(
+    evidence: Evidence, findings: Sequence[ProbeResult], role: str, title: str, *, name: str = ""
+) -> Plot | None:
     series = clean(evidence, role)
     if series is None:
         return None
     bands = tuple(_bands(series))
     marks = [mark for finding in findings for mark in _marks(finding, series, bands)]
     return Plot(
-        name=role.replace("_", "-"),
+        name=name or role.replace("_", "-"),
         title=title,
         description=f"{title} by {_unit(series)}: {_in_words(series)}.{_marks_in_words(marks)}",
-        lines=tuple(_lines(series, "main", smoothed=role == "grad_norm")),
+        lines=tuple(_lines(series, "main", smoothed=role != "loss_scale")),
         marks=tuple(marks),
         bands=bands,
         unit=_unit(series),

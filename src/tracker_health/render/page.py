@@ -115,7 +115,7 @@ def report_page(
         when=_when(known),
         link=link_of(report),
         facts=facts_of(known, report),
-        loss=charts.pop("loss", None),
+        loss=charts.pop("loss", None) or charts.pop("reward", None),
         charts=list(charts.values()),
         steps=steps[:_MOST_STEPS],
         pages={step.explain: page for step in steps if (page := docs_link(step.explain, docs_url))},
