@@ -1154,7 +1154,7 @@ TWO_TRAININGS = "".join(
 
 @pytest.mark.parametrize(("segment", "epochs", "first", "said"), [
     (None, 10, 1.6, "the last one is judged, --segment N judges another"), (1, 20, 7.2, "number 1 is judged"),
-    (2, 10, 1.6, "the last one is judged"), (9, 10, 1.6, "the last one is judged"),
+    (2, 10, 1.6, "the last one is judged"), (9, 10, 1.6, "there is no number 9, and the last one is judged"),
 ])  # fmt: skip
 def test_one_of_several_trainings(segment, epochs, first, said, tmp_path):
     path = tmp_path / "train.log"

@@ -218,6 +218,12 @@ BESIDE_A_RISE = [
         id="a held-out reward stands",
     ),
     pytest.param(
+        "RWD008",
+        {"train_reward": noisy(RISES), "reward_part": noisy(RISES), "val_reward": noisy(FALLS), **RIGHT},
+        {"train_reward": noisy(RISES), "reward_part": noisy(RISES), "val_reward": noisy(RISES), **RIGHT},
+        id="more answers are right in training, and fewer held-out ones",
+    ),
+    pytest.param(
         "RWD009",
         {"margin": noisy(line(0, 3)), "val_accuracy": noisy(line(0.2, 0.1))},
         {"margin": noisy(line(0, 3)), "val_accuracy": noisy(leap(0.1, 0.9, 8))},

@@ -242,9 +242,11 @@ class History:
             ]
             some = told if len(told) <= 2 * _TOLD else [*told[:_TOLD], "...", *told[-_TOLD:]]
             at = self.places.segment
-            judged = (
-                "the last one is judged, --segment N judges another" if at == len(told) else f"number {at} is judged"
-            )
+            judged = f"number {at} is judged"
+            if self._segment is not None and self._segment > len(told):
+                judged = f"there is no number {self._segment}, and the last one is judged"
+            elif at == len(told):
+                judged = "the last one is judged, --segment N judges another"
             yield f"{len(told)} trainings are in it, each from its beginning on ({', '.join(some)}): {judged}"
         elif self._segment is not None and self._segment > 1:
             yield f"one training is in it, and no segment {self._segment}: that one is judged"

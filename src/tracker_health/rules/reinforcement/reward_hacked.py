@@ -29,13 +29,13 @@ class RewardHacked(Probe):
         healthy run. Only another measure of the task shows what was lost.
 
     How it decides:
-        The reward of training must have surely risen. Warn when that of evaluations, or one of the rewards that
-        make it up, surely fell from its start to its end. The fall must be more than `least_fall` of its
-        start's size and of what its levels span, and `least_share` of the reward's rise. It passes where more
-        answers are right at the end. Warn, too, when the reward rose by more than `least_rise` of its start,
-        and what was meant did not. It rose by less than `least_held_out`, and by less than `least_share` of the
-        reward's rise. That is a held-out reward, or the share of right answers. It must lie between 0 and 1,
-        and end surely below `solved`.
+        The reward of training or of evaluations must have surely risen. Warn when that of evaluations, or one
+        of the rewards that make it up, surely fell from its start to its end. The fall must be more than
+        `least_fall` of its start's size and of what its levels span, and `least_share` of the reward's rise. A
+        part does not count where more answers are right at the end. Warn, too, when the reward rose by more
+        than `least_rise` of its start, and what was meant did not. It rose by less than `least_held_out`, and
+        by less than `least_share` of the reward's rise. That is a held-out reward, or the share of right
+        answers. It must lie between 0 and 1, and end surely below `solved`.
 
     Known limits:
         A penalty may have to rise for a task to be done. If rewards conflict, one of them falls by design.
@@ -87,9 +87,9 @@ class RewardHacked(Probe):
         if not known or not others:
             return Finding.skipped("too few points can be compared")
         reward = next((one for one in known if one.rose), known[0])
+        if rightness_rose(evidence):  # then a part may fall for it; held-out answers may not
+            others = [one for one in others if one is held_out]
         others = [one for one in others if one.series.name != reward.curve.series.name]
-        if rightness_rose(evidence):
-            return Finding.passed(f"{reward.said}, and more answers are right", levels(reward.curve))
         lost = [one for one in others if reward.rose and self._fell(one, reward)]
         meant = [one for one in (held_out, rightness_of(evidence)) if one is not None]
         lost = lost or [one for one in meant if reward.rose and self._stands(one, reward)]

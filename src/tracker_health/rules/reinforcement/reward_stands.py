@@ -33,7 +33,7 @@ class RewardStands(Probe):
         did not likely rise, and rose by less than half of what its levels span. Warn when the level of the
         second half less that of the first surely stays below `least_rise` of that spread. Warn when the
         divergence from a reference is 0 at all points: the policy never moved. It passes when the reward surely
-        rose.
+        rose, and says nothing where nearly all answers are right at the end.
 
     Known limits:
         With a large model at a small learning rate, a run may be too short to show anything. If a step has few prompts,
