@@ -9,10 +9,10 @@ from tracker_health.words.acknowledgements import (
     MAX_ENTRY_CHARACTERS,
     MOST_ENTRIES,
     acknowledgement,
+    answer_marks,
     answers,
     in_order,
     is_ack_mark,
-    marks,
     on_evidence,
     open_codes,
     open_findings,
@@ -161,15 +161,15 @@ def test_a_retired_rule_stands_for_what_replaced_it():
 
 def test_the_marks_say_who_and_whether_somebody_still_has_to_look():
     codes = ("LOS004", "GRD001")
-    assert (marks((), "", (), NOW).ack, marks((), "", (), NOW).open) == ("", "")
-    assert marks(codes, "", (), NOW).open == "true"
-    part = marks(codes, "", [entry()], NOW)
+    assert (answer_marks((), "", (), NOW).ack, answer_marks((), "", (), NOW).open) == ("", "")
+    assert answer_marks(codes, "", (), NOW).open == "true"
+    part = answer_marks(codes, "", [entry()], NOW)
     assert (part.ack, part.open) == ("acknowledged by ana", "true")
-    whole = marks(codes, "", [entry(1), entry(2, who="ben", codes=["GRD001"], wrong=True)], NOW)
+    whole = answer_marks(codes, "", [entry(1), entry(2, who="ben", codes=["GRD001"], wrong=True)], NOW)
     assert (whole.ack, whole.open) == ("acknowledged by ana, called wrong by ben", "false")
     assert is_ack_mark(whole.ack)
     assert not is_ack_mark("my own")
-    assert marks(codes, "", [entry(codes=["OPT001"])], NOW).ack == "", "what is about nothing that was found"
+    assert answer_marks(codes, "", [entry(codes=["OPT001"])], NOW).ack == "", "what is about nothing that was found"
 
 
 def test_of_many_people_the_newest_are_named():

@@ -24,7 +24,8 @@ from tracker_health.runs.lookup import open_run, shown_name
 from tracker_health.runs.outcome import Outcome, add_note, failed_outcome
 from tracker_health.runs.parallel import in_executor, in_threads
 from tracker_health.runs.run_config import open_with_config, resolve_config
-from tracker_health.stores.base import Cleared, Listed, Ours
+from tracker_health.stores.base import Cleared, Ours
+from tracker_health.stores.found import Listed
 from tracker_health.text import printable
 from tracker_health.words.ending import Ending
 from tracker_health.words.verdict import Verdict

@@ -67,6 +67,10 @@ class WriteError(RunError):
     """The verdict could not be written onto the run."""
 
 
+class StillRunning(WriteError):
+    """The run goes on, and its tracker takes nothing from others meanwhile."""
+
+
 class MissingExtra(RunError):
     """An optional package that this needs is not installed."""
 

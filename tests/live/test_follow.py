@@ -558,7 +558,7 @@ def tags_of(uri, run):
 
 @pytest.mark.exhaustive
 def test_a_wandb_run_is_followed_asked_and_told_about_once(wandb_server, receiver, monkeypatch):
-    monkeypatch.setattr("tracker_health.stores.wandb.online_writer._LOOKS", (0,))
+    monkeypatch.setattr("tracker_health.stores.wandb.online._LAG_PAUSES", (0,))
     kept = wandb_server.store.new_run("team", "live", "abc")
     kept.tags, kept.display_name = ["mine"], "calm-rat"
     left = list(enumerate(diverging()))

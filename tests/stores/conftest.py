@@ -72,16 +72,16 @@ def no_pictures(monkeypatch):
 @pytest.fixture
 def writes(monkeypatch):
     """How often each MLflow run is written onto, by id."""
-    from tracker_health.stores.mlflow.writer import MlflowWriter
+    from tracker_health.stores.common.writing import Writing
 
     counted = Counter()
-    write = MlflowWriter.write
+    write = Writing.write
 
     def counting(self, annotations):
-        counted[self._id] += 1
+        counted[self._run.ref.id] += 1
         return write(self, annotations)
 
-    monkeypatch.setattr(MlflowWriter, "write", counting)
+    monkeypatch.setattr(Writing, "write", counting)
     return counted
 
 

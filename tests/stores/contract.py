@@ -218,26 +218,25 @@ class StoreContract(AnswersContract):
         clear(harness, run)
         assert harness.value(run, name) == "my own"
 
-    def test_what_was_seen_of_the_end_outlives_a_clearing(self, harness: StoreHarness, run: str) -> None:
-        """Until something comes from the run again."""
+    def test_what_was_seen_of_the_end_goes_with_the_verdict(self, harness: StoreHarness, run: str) -> None:
         ending = Ending(how=Ended.KILLED, by="SIGKILL")
-        with closing(harness.open(run)) as opened:
-            opened.write(replace(FAIL, exit=exit_value(ending, opened.state())))
+        seen = replace(FAIL, exit=exit_value(ending, state(harness, run)))
+        write(harness, run, seen)
         assert seen_of(harness, run) == ending
-        assert clear(harness, run)
-        assert (seen_of(harness, run), recorded_digest(harness, run)) == (ending, None)
-        assert not clear(harness, run)
         write(harness, run, PASS)
         assert seen_of(harness, run) is None, "an annotation without it says that it no longer holds"
+        write(harness, run, seen)
+        assert clear(harness, run)
+        assert (seen_of(harness, run), harness.view(run, ours=True)) == (None, View())
 
     def test_a_run_whose_training_stopped_it_was_stopped_on_purpose(self, harness: StoreHarness, run: str) -> None:
-        """However often it is annotated or cleared, until its history goes on clearly beyond that."""
+        """However often it is annotated, until its history goes on clearly beyond that."""
         skip_unless(harness, "stops")
         before = fingerprint(harness, run)
         harness.add_value(run, "stopped", STOPPED.as_stopped)
         assert fingerprint(harness, run) != before, "an earlier verdict holds no longer"
-        for work in (None, FAIL, PASS, None):
-            write_or_clear(harness, run, work)
+        for one in (FAIL, PASS, SKIP):
+            write(harness, run, one)
             assert harness.value(run, "stopped") == STOPPED.as_stopped
             evidence = read(harness, run, request_for("train_loss"))
             assert evidence.ending == STOPPED.ending

@@ -14,8 +14,8 @@ from tracker_health.errors import RunError
 from tracker_health.evidence import Evidence, Request
 from tracker_health.judge.annotations import Annotations, Shadow
 from tracker_health.roles import RolePlan
-from tracker_health.stores.base import TrackedRun
 from tracker_health.stores.common.exits import ending_seen
+from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.words.acknowledgements import Acknowledgement, acknowledgement
 from tracker_health.words.ending import Ending
 
@@ -254,7 +254,7 @@ def assert_bears(
     assert kept == annotations.files
     assert view.metrics == annotations.metrics
     tags = {name: value for name, value in annotations.tags.items() if name not in ("ack", "open")}
-    assert set(tags.values()) <= set(view.tags.values())
+    assert {name: view.tags.get(name) for name in tags} == tags
     if not harness.supports("marks"):
         marks = view.tags.get("ack", ""), view.tags.get("open")
         assert marks == (ack, annotations.tags.get("open") if is_open is None else str(is_open).lower())

@@ -17,10 +17,11 @@ from tracker_health.errors import WriteError
 from tracker_health.judge.annotations import PENDING, incomplete
 from tracker_health.rules.registry import BUILT_IN
 from tracker_health.stores.base import Recorded, WrittenInPart
-from tracker_health.stores.mlflow.note_block import BEGIN, END
+from tracker_health.stores.common.note_block import BEGIN, END
+from tracker_health.stores.common.writing import Writing
+from tracker_health.stores.mlflow.marks import NOTE_TAG
 from tracker_health.stores.mlflow.stored_files import artifact_folder
 from tracker_health.stores.mlflow.stored_files.artifact_folder import ArtifactFolder
-from tracker_health.stores.mlflow.writer import NOTE_TAG, MlflowWriter
 from tracker_health.words.verdict import Verdict
 
 from .test_mlflow_store import SKIP, Store, broken, descent, fail, folder_of
@@ -40,6 +41,7 @@ def remote(server_uri):
         yield store
 
 
+PICTURE_ENDS = (".png", "+compressed.webp")
 PASS = fail(verdict=Verdict.PASS, digest="1" * 16, metrics={"severity": 0.0}, files={"report.json": b"1"}, note="ok")
 
 
@@ -58,11 +60,11 @@ def test_every_mark_of_an_unfinished_annotation_is_ours(local, mark):
 
 def test_the_mark_says_whose_it_is(local, monkeypatch):
     marks = []
-    write_metrics = MlflowWriter._write_metrics
+    delete_files = Writing._delete_files_but
     monkeypatch.setattr(
-        MlflowWriter,
-        "_write_metrics",
-        lambda self, metrics: marks.append(local.tags(self._id)["health.digest"]) or write_metrics(self, metrics),
+        Writing,
+        "_delete_files_but",
+        lambda self, files: marks.append(local.tags(self._run.ref.id)["health.digest"]) or delete_files(self, files),
     )
     run_id = local.run()
     for _ in range(2):
@@ -73,14 +75,14 @@ def test_the_mark_says_whose_it_is(local, monkeypatch):
 
 def test_the_slower_of_two_is_told(local, monkeypatch):
     run_id = local.run()
-    write_metrics = MlflowWriter._write_metrics
+    delete_files = Writing._delete_files_but
 
-    def second(self, metrics):
+    def second(self, files):
         monkeypatch.undo()
         local.open(run_id).write(PASS)
-        return write_metrics(self, metrics)
+        return delete_files(self, files)
 
-    monkeypatch.setattr(MlflowWriter, "_write_metrics", second)
+    monkeypatch.setattr(Writing, "_delete_files_but", second)
     with pytest.raises(WriteError, match="another annotator is at work on MLflow run") as caught:
         local.open(run_id).write(fail())
     assert "again" in caught.value.hint
@@ -90,31 +92,32 @@ def test_the_slower_of_two_is_told(local, monkeypatch):
 @pytest.mark.exhaustive
 def test_a_file_of_one_who_began_with_us_and_died_is_not_left_without_a_name(local, monkeypatch):
     """The other begins, we begin; the other notes its names and uploads, and dies; our record takes its record's place."""
-    run_id, begin, other = local.run(), MlflowWriter._begin, {}
+    run_id, begin, other = local.run(), Writing._begin, {}
 
-    def second(self):
+    def second(self, *asked):
         if other:
-            return begin(self)
+            return begin(self, *asked)
         other["began"] = True
         with contextlib.suppress(WriteError):
-            writer_of_another(self)
-        return None
+            writer_of_another(self, asked)
+        return other["ours"]
 
-    def writer_of_another(ours):
-        def begin_both(theirs):
-            begin(theirs)
-            begin(ours)
+    def writer_of_another(ours, asked):
+        def begin_both(theirs, *what):
+            names = begin(theirs, *what)
+            other["ours"] = begin(ours, *asked)
+            return names
 
-        def die(self, metrics):
-            monkeypatch.setattr(MlflowWriter, "_write_metrics", write_metrics)
+        def die(self, files):
+            monkeypatch.setattr(Writing, "_delete_files_but", delete_files)
             raise ConnectionError
 
-        write_metrics = MlflowWriter._write_metrics
-        monkeypatch.setattr(MlflowWriter, "_begin", begin_both)
-        monkeypatch.setattr(MlflowWriter, "_write_metrics", die)
+        delete_files = Writing._delete_files_but
+        monkeypatch.setattr(Writing, "_begin", begin_both)
+        monkeypatch.setattr(Writing, "_delete_files_but", die)
         local.open(run_id).write(fail())
 
-    monkeypatch.setattr(MlflowWriter, "_begin", second)
+    monkeypatch.setattr(Writing, "_begin", second)
     with pytest.raises(WriteError, match="another annotator"):
         local.open(run_id).write(PASS)
     monkeypatch.undo()
@@ -137,7 +140,7 @@ def test_a_digest_over_the_names_of_an_annotation_under_way_is_no_whole_one(loca
     run_id = local.run()
     local.open(run_id).write(fail())
     with monkeypatch.context() as patch:
-        patch.setattr(MlflowWriter, "_write_metrics", broken)
+        patch.setattr(Writing, "_delete_files_but", broken)
         with pytest.raises(WriteError):
             local.open(run_id).write(fail())
     local.client.set_tag(run_id, "health.digest", fail().digest)
@@ -151,14 +154,14 @@ def test_a_digest_over_the_names_of_an_annotation_under_way_is_no_whole_one(loca
 def test_a_description_that_is_edited_meanwhile_is_kept(local, monkeypatch, write):
     run_id = local.run(tags={NOTE_TAG: "v1"})
     local.open(run_id).write(fail())
-    write_metrics = MlflowWriter._write_metrics
+    delete_files = Writing._delete_files_but
 
-    def edit(self, metrics):
+    def edit(self, files):
         text = local.tags(run_id)[NOTE_TAG]
         local.client.set_tag(run_id, NOTE_TAG, text.replace("v1", "v2: hours of my words"))
-        return write_metrics(self, metrics)
+        return delete_files(self, files)
 
-    monkeypatch.setattr(MlflowWriter, "_write_metrics", edit)
+    monkeypatch.setattr(Writing, "_delete_files_but", edit)
     if write:
         local.open(run_id).write(PASS)
         assert local.tags(run_id)[NOTE_TAG] == f"v2: hours of my words\n\n{BEGIN}\nok\n{END}"
@@ -192,9 +195,32 @@ def test_a_description_with_broken_markers_is_told_on_clear(local):
 # What is ours
 
 
+def show_picture(local, run_id):
+    """Put a picture among the metrics, as earlier versions did."""
+    for name in ("health~loss+step+0+timestamp+1+5b0f3c7e-2d6b-4c1a-9f0e-7468656c7468" + end for end in PICTURE_ENDS):
+        local.log(run_id, f"images/{name}", "picture")
+    local.client.set_tag(run_id, "mlflow.loggedImages", "true")
+
+
+def test_the_picture_of_an_earlier_version_goes_with_the_next_annotation(local):
+    run_id = local.run()
+    local.open(run_id).write(fail())
+    show_picture(local, run_id)
+    local.open(run_id).write(fail())
+    assert local.artifacts(run_id, "images") == []
+    assert "mlflow.loggedImages" not in local.tags(run_id)
+    local.log(run_id, "images/theirs.png", "theirs")
+    local.client.set_tag(run_id, "mlflow.loggedImages", "true")
+    local.open(run_id).write(PASS)
+    local.open(run_id).clear()
+    assert local.artifacts(run_id, "images") == ["images/theirs.png"]
+    assert "mlflow.loggedImages" in local.tags(run_id)
+
+
 def test_what_could_not_be_deleted_stays_ours(local, monkeypatch):
     run_id = local.run()
     local.open(run_id).write(fail())
+    show_picture(local, run_id)
     with monkeypatch.context() as patch:
         patch.setattr(ArtifactFolder, "delete", lambda *_: False)
         kept = local.open(run_id).clear().kept
@@ -220,7 +246,7 @@ def test_a_picture_that_could_not_be_deleted_is_no_longer_shown(local, monkeypat
     """Pages of MLflow show images where a run has its tag for them: it stays where the owner logged one."""
     run_id = local.run()
     local.open(run_id).write(fail())
-    assert "mlflow.loggedImages" in local.tags(run_id)
+    show_picture(local, run_id)
     if theirs:
         local.log(run_id, "images/theirs.png", "theirs")
     monkeypatch.setattr(ArtifactFolder, "delete", lambda *_: False)
@@ -299,7 +325,7 @@ def test_names_that_are_recorded_already_are_never_cut_off(local, monkeypatch):
     before = set(json.loads(local.tags(run_id)["health.written"])["metrics"])
     later = {f"a_probe_{index:03}/a_long_name_of_a_measure": 1.0 for index in range(100)}
     with monkeypatch.context() as patch:
-        patch.setattr(MlflowWriter, "_upload", broken)
+        patch.setattr(Writing, "_put", broken)
         with pytest.raises(WriteError):
             local.open(run_id).write(fail(metrics=later))
     assert before <= set(json.loads(local.tags(run_id)["health.written"])["metrics"])
@@ -506,12 +532,12 @@ def test_markers_in_a_description_that_we_never_wrote_are_the_owners(local, text
 def test_an_annotation_that_died_at_once_makes_no_description_ours(local, monkeypatch):
     run_id = local.run(tags={NOTE_TAG: THEIRS})
     with monkeypatch.context() as patch:
-        patch.setattr(MlflowWriter, "_require_mark", broken)
+        patch.setattr(Writing, "_require_mark", broken)
         with pytest.raises(WriteError):
             local.open(run_id).write(fail())
     assert local.open(run_id).recorded().digest == PENDING
     with monkeypatch.context() as patch:
-        patch.setattr(MlflowWriter, "_write_metrics", broken)
+        patch.setattr(Writing, "_delete_files_but", broken)
         with pytest.raises(WriteError):
             local.open(run_id).write(fail())
     local.open(run_id).write(PASS)
@@ -560,6 +586,6 @@ def test_a_report_on_another_run_is_not_ours(local, monkeypatch):
         with pytest.raises(WriteError, match=r"report\.json .* is not ours"):
             th.annotate(run_id, tracking_uri=local.uri)
     local.log(run_id, "health/report.json", report.replace(other, run_id))
-    monkeypatch.setattr("tracker_health.stores.mlflow.writer._MAX_REPORT_BYTES", 10)
+    monkeypatch.setattr("tracker_health.stores.common.writing._MAX_REPORT_BYTES", 10)
     with pytest.raises(WriteError, match=r"report\.json .* is not ours"):
         th.annotate(run_id, tracking_uri=local.uri)

@@ -123,7 +123,6 @@ class DirectoryHarness:
             "values": "a folder has no values of its owner's",
             "state": "no process of a folder is seen to end",
             "stops": "no training writes onto a folder why it stopped",
-            "marks": "nothing filters folders: marks follow from the entries",
         }
         return reasons.get(ability, "")
 

@@ -202,6 +202,6 @@ def test_what_is_written_after_it_was_copied_is_read(tmp_path):
     run = th.open_run(path)
     assert run.ref.name == "by the killed"
     mlflow.MlflowClient(tracking_uri=f"sqlite:///{path}").set_tag(run.ref.id, "mine", "later")
-    run.refresh()
+    run.look()
     assert run.traits()["tag:mine"] == "later"
     run.close()

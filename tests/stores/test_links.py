@@ -12,7 +12,7 @@ from tests.stores.contract import FAIL
 import tracker_health as th
 from tracker_health.errors import WriteError
 from tracker_health.runs.lookup import open_run
-from tracker_health.stores.common.record import DIGEST_TAG, WRITTEN_TAG
+from tracker_health.stores.common.record import DIGEST, WRITTEN
 from tracker_health.stores.mlflow.connection import _folders_allowed
 from tracker_health.stores.remote import hosts
 
@@ -58,8 +58,8 @@ annotate = partial(th.annotate, config=th.Config(pages="always"))
 def claiming(store, run_id, names):
     """Write a record as ours onto a run that lists these files."""
     record = {"tool": "tracker-health", "digest": "0" * 16, "files": names, "metrics": [], "tags": [], "note": False}
-    store.client.set_tag(run_id, WRITTEN_TAG, json.dumps(record))
-    store.client.set_tag(run_id, DIGEST_TAG, "0" * 16)
+    store.client.set_tag(run_id, f"health.{WRITTEN}", json.dumps(record))
+    store.client.set_tag(run_id, f"health.{DIGEST}", "0" * 16)
     store.client.set_tag(run_id, "health.verdict", "pass")
 
 

@@ -29,13 +29,13 @@ from tracker_health.judge.annotations import PENDING, Annotations
 from tracker_health.roles import RolePlan
 from tracker_health.roles import decided as decisions
 from tracker_health.stores.base import Recorded, WrittenInPart
+from tracker_health.stores.common.note_block import BEGIN, END
 from tracker_health.stores.files.naming import is_plain
 from tracker_health.stores.mlflow import connection as mlflow_connection
 from tracker_health.stores.mlflow import run as mlflow_run
-from tracker_health.stores.mlflow.note_block import BEGIN, END
+from tracker_health.stores.mlflow.marks import NOTE_TAG
 from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
 from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree, _Budget, _walk
-from tracker_health.stores.mlflow.writer import NOTE_TAG
 from tracker_health.words.verdict import Verdict
 
 mlflow = pytest.importorskip("mlflow")
@@ -661,7 +661,7 @@ def test_an_interrupted_annotation_says_so_and_is_repaired(store, monkeypatch):
     run_id = store.run(metrics={"loss": descent()})
     run = store.open(run_id)
     with monkeypatch.context() as patch:
-        patch.setattr("tracker_health.stores.mlflow.writer.MlflowWriter._write_metrics", broken)
+        patch.setattr("tracker_health.stores.common.writing.Writing._delete_files_but", broken)
         with pytest.raises(WriteError, match="no credentials"):
             run.write(fail())
     assert replace(store.open(run_id).recorded(), codes=(), explained=()) == Recorded(digest=PENDING, verdict=None)
@@ -1172,7 +1172,7 @@ def test_which_stores_are_everybodys(uri, shared):
     """There another's settings leave a verdict as it is."""
     run = object.__new__(MlflowRun)
     run._uri = uri
-    assert run.shared is shared
+    assert run._is_shared() is shared
 
 
 def test_what_a_metric_is_is_decided_once(local, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker_health.stores.mlflow.note_block import BEGIN, END, MAX_DESCRIPTION, with_note
+from tracker_health.stores.common.note_block import BEGIN, END, MAX_DESCRIPTION, with_note
 
 _pieces = st.text() | st.sampled_from(
     ["\n", "\r\n", "\n\n", " ", "<!-- ", " -->", "tracker-health", "# Title\n", "`x`"]

@@ -313,8 +313,8 @@ def test_no_reader_of_a_part_takes_a_servers_failure_for_the_parts():
     of_the_way_back_and_writers = {
         "all_checkpoints.py",
         "checkpoint_places.py",
-        "writer.py",
-        "online_writer.py",
+        "writing.py",
+        "own_files.py",
         "registry.py",
     }
     late = {

@@ -16,7 +16,7 @@ from tracker_health import annotate, check, preset
 from tracker_health.cli import cli
 from tracker_health.config import Override
 from tracker_health.fleet.sweep import Sweep
-from tracker_health.stores.mlflow.writer import MlflowWriter
+from tracker_health.stores.common.writing import Writing
 from tracker_health.words.ending import Ended, Ending
 
 from .many_runs import make_runs
@@ -234,15 +234,16 @@ def test_two_sweeps_at_once_leave_each_run_with_one_whole_verdict(server_uri):
 @pytest.mark.parametrize("times", [1, 100])
 def test_a_run_that_another_is_annotating_is_tried_again_a_few_times(sqlite_uri, monkeypatch, times):
     name, ids = make_runs(sqlite_uri, 1)
-    begin, met = MlflowWriter._begin, []
+    begin, met = Writing._begin, []
 
-    def overtaken(self):
-        begin(self)
-        met.append(self._id)
+    def overtaken(self, *asked):
+        new = begin(self, *asked)
+        met.append(run_id := self._run.ref.id)
         if len(met) <= times:
-            client_of(sqlite_uri).set_tag(self._id, "health.digest", "pending:ffffffff")
+            client_of(sqlite_uri).set_tag(run_id, "health.digest", "pending:ffffffff")
+        return new
 
-    monkeypatch.setattr(MlflowWriter, "_begin", overtaken)
+    monkeypatch.setattr(Writing, "_begin", overtaken)
     monkeypatch.setattr("tracker_health.runs.annotating._PAUSES", (0.01, 0.01, 0.01))
     result = sweeping(sqlite_uri, name)
     if times == 1:
@@ -396,18 +397,18 @@ def test_without_names_all_experiments_are_swept(tmp_path):
 def test_statistics_of_a_sweep_count_and_name_what_waits(sqlite_uri, tmp_path, monkeypatch):
     name, ids = make_runs(sqlite_uri, 3)
     broken = ids[1]
-    judged = MlflowWriter.write
+    judged = Writing.write
 
     def failing(self, annotations):
-        if self._id == broken:
+        if self._run.ref.id == broken:
             raise OSError(28, "No space left on device")
         return judged(self, annotations)
 
-    monkeypatch.setattr(MlflowWriter, "write", failing)
+    monkeypatch.setattr(Writing, "write", failing)
     lines, metrics = tmp_path / "passes.jsonl", tmp_path / "sweep.prom"
     first = sweeping(sqlite_uri, name, "--stats", str(lines), "--stats", str(metrics))
     assert first.exit_code == 3
-    monkeypatch.setattr(MlflowWriter, "write", judged)
+    monkeypatch.setattr(Writing, "write", judged)
     sweeping(sqlite_uri, name, "--stats", str(lines))
     failed, done = (json.loads(line) for line in lines.read_text().splitlines())
     assert [failed[key] for key in ("judged", "skipped", "errors", "complete")] == [2, 0, 1, True]

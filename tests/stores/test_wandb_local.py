@@ -825,7 +825,8 @@ def test_any_log_bears_ours_and_is_given_back(before, after, ended, annotations,
     with tempfile.TemporaryDirectory() as folder:
         path = wandb_logs.write_log(Path(folder, "run-a.wandb"), records)
         original = path.read_bytes()
-        ours = log_writer.our_records(read_log(path), annotations)
+        marks = {**annotations.metrics, "verdict": str(annotations.verdict), "digest": annotations.digest}
+        ours = log_writer.our_records(read_log(path), marks, annotations.files)
         log_writer.replace_ours(path, read_log(path), ours)
         found = [content for _, content in wandb_logs.contents_of(path.read_bytes())]
         place = 2 + len(before)

@@ -1,15 +1,13 @@
 """What W&B logs: numbers given as text, nested names, media, counters of steps, and what of a run is ours."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.stores.contract import FAIL, SKIP
 
 from tracker_health.evidence import StepUnit
 from tracker_health.stores.wandb import values
-from tracker_health.stores.wandb.values import Histories, flattened, is_metric, number, params_of, summary_of, tags_with
+from tracker_health.stores.wandb.values import Histories, flattened, is_metric, number, params_of, tags_with
 from tracker_health.words.verdict import Verdict
 
 
@@ -102,16 +100,6 @@ def test_too_many_points_are_refused(monkeypatch):
     monkeypatch.setattr(values, "MAX_POINTS", 2)
     with pytest.raises(values.ReadError):
         histories_of([{"loss": 1.0}] * 3, loss="train_loss")
-
-
-def test_the_summary_says_what_the_annotations_say():
-    summary = summary_of(FAIL)
-    assert summary["health/verdict"] == "fail"
-    assert summary["health/digest"] == FAIL.digest
-    assert summary["health/diverged/rise_share"] == 2.5
-    assert summary["health/codes"] == "LOS004"
-    assert "health/nan" not in summary_of(replace(FAIL, metrics={"nan": math.nan}))
-    assert set(summary_of(SKIP)) == {"health/verdict", "health/digest"}
 
 
 def test_of_our_tags_there_is_one():

@@ -170,7 +170,6 @@ ALLOWED = {
     "stores/mlflow/private_copy.py: sqlite3.connect(copy)": "the copy",
     "stores/mlflow/old_database.py: sqlite3.connect(source, uri=True)": "a database that was named, to copy it",
     "stores/mlflow/old_database.py: sqlite3.connect(copy)": "the copy",
-    "stores/mlflow/stored_files/panel.py: Image.open(io.BytesIO(png))": "our own picture",
     "stores/remote/url.py: system.open(path, 'rb', cache_type='none')": "of an object store",
     "stores/wandb/alive.py: (process / 'fdinfo' / link.name).read_text()": "the kernel's",
     "stores/wandb/core.py: Path(f'/proc/{process}/statm').read_text()": "the kernel's",

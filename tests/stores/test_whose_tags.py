@@ -1,20 +1,20 @@
 """What of a run's tags and histories is ours, and what is its owner's: without a server."""
 
 import json
-import sys
+from contextlib import contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from tracker_health.errors import WriteError
-from tracker_health.evidence import Series, StepUnit
+from tracker_health.evidence import RunRef, Series, StepUnit
+from tracker_health.stores.base import RunRecord
+from tracker_health.stores.common.note_block import BEGIN, END, has_broken_markers, with_note
 from tracker_health.stores.common.ownership import is_file_name
 from tracker_health.stores.common.record import (
     ENTRY_PREFIX,
-    MAX_TAG_VALUE,
+    MAX_MARK,
     Written,
     bears_verdict,
     entries_on,
@@ -25,47 +25,42 @@ from tracker_health.stores.common.record import (
     owns_note,
     recorded_on,
 )
+from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.files.history_agreement import agree, canonical, comparable, difference
-from tracker_health.stores.mlflow.acknowledgement_tags import MlflowMarks
-from tracker_health.stores.mlflow.note_block import BEGIN, END, has_broken_markers, with_note
 from tracker_health.words.acknowledgements import acknowledgement, in_order
 
 NOW = 1_800_000_000.0
 MOST = 100
-VERDICT = {"health.digest": "0123456789abcdef", "health.verdict": "fail", "health.codes": "LOS004"}
+VERDICT = {"digest": "0123456789abcdef", "verdict": "fail", "codes": "LOS004"}
 RECORD = {"tool": "tracker-health", "digest": "0123456789abcdef", "files": [], "metrics": [], "note": False}
 
 
-class Tag(NamedTuple):
-    key: str
-    value: str
+class Run(TrackedRun):
+    """As much of a run as has marks."""
 
+    def __init__(self, marks):
+        self.held = dict(marks)
 
-@pytest.fixture(autouse=True)
-def without_mlflow(monkeypatch):
-    """Its import takes longer than all tests here, and all that they need of it are two names."""
-    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "mlflow.entities", SimpleNamespace(RunTag=Tag))
-    monkeypatch.setitem(sys.modules, "mlflow.exceptions", SimpleNamespace(MlflowException=LookupError))
+    @property
+    def record(self):
+        ref = RunRef(store="mlflow", id="run", name="run")
+        return RunRecord(ref=ref, shown="run", marks=lambda: self.held, naming=str)
 
+    def look(self):
+        pass
 
-class Client:
-    """As much of a tracker as writes and deletes tags."""
+    @contextmanager
+    def writing(self, doing, *, live=False):
+        yield
 
-    def __init__(self, tags):
-        self.tags = dict(tags)
+    def set_marks(self, changes):
+        self.held = {name: value for name, value in {**self.held, **changes}.items() if value is not None}
+        return frozenset()
 
-    def fetch(self):
-        return SimpleNamespace(data=SimpleNamespace(tags=dict(self.tags))), ""
+    def list_files(self):
+        return {}
 
-    def set_tag(self, _, name, value):
-        self.tags[name] = value
-
-    def delete_tag(self, _, name):
-        del self.tags[name]
-
-    def log_batch(self, _, tags):
-        self.tags.update((one.key, one.value) for one in tags)
+    fingerprint = read = saved = close = get_file = put_files = delete_files = None
 
 
 def entry(number, who="ana"):
@@ -77,33 +72,32 @@ def entered(amount):
 
 
 def judged(*names):
-    return {**VERDICT, "health.written": json.dumps({**RECORD, "tags": list(names)})}
+    return {**VERDICT, "written": json.dumps({**RECORD, "tags": list(names)})}
 
 
 OWNERS = {
     f"{ENTRY_PREFIX}of-my-own": "do not touch",
     f"{ENTRY_PREFIX}{'f' * 16}": "a name like ours, a value of mine",
     f"{ENTRY_PREFIX}{'e' * 16}": entry(1).value,  # a copy of ours under another name
-    "health.acknowledged": "yes",
+    "acknowledged": "yes",
     "note": "mine",
 }
 
 
-def test_taking_answers_off_leaves_every_tag_of_the_owner():
-    client = Client({**OWNERS, **entered(3)})
-    assert MlflowMarks(client, "run", client.fetch).remove() == 3
-    assert client.tags == OWNERS
+def test_taking_answers_off_leaves_every_mark_of_the_owner():
+    run = Run({**OWNERS, **entered(3)})
+    assert run.clear(acks=True).found
+    assert run.held == OWNERS
 
 
 def test_a_hundred_answers_and_no_more():
-    client = Client({**judged(), **entered(MOST - 1)})
-    marks = MlflowMarks(client, "run", client.fetch)
-    marks.add(entry(MOST))
-    assert len(entries_on(client.tags)) == MOST
-    before = dict(client.tags)
+    run = Run({**judged(), **entered(MOST - 1)})
+    run.acknowledge(entry(MOST))
+    assert len(entries_on(run.held)) == MOST
+    before = dict(run.held)
     with pytest.raises(WriteError, match="100 entries"):
-        marks.add(entry(MOST + 1))
-    assert client.tags == before
+        run.acknowledge(entry(MOST + 1))
+    assert run.held == before
 
 
 def test_of_too_many_answers_the_newest_are_read():
@@ -112,48 +106,47 @@ def test_of_too_many_answers_the_newest_are_read():
 
 
 def test_an_answer_is_marked_and_the_mark_is_recorded_as_ours():
-    client = Client(judged())
-    MlflowMarks(client, "run", client.fetch).add(entry(1))
-    assert client.tags["health.ack"] == "acknowledged by ana"
-    assert client.tags["health.open"] == "false"
-    assert Written.of(client.tags).tags == {"ack", "open"}
+    run = Run(judged())
+    run.acknowledge(entry(1))
+    assert run.held["ack"] == "acknowledged by ana"
+    assert run.held["open"] == "false"
+    assert Written.of(run.held).tags == {"ack", "open"}
 
 
 def test_marks_follow_the_answers_and_go_with_them():
-    client = Client(judged())
-    marks = MlflowMarks(client, "run", client.fetch)
-    marks.add(entry(1))
-    marks.remove()
-    marks.settle(NOW)
-    assert "health.ack" not in client.tags
-    assert client.tags["health.open"] == "true"
+    run = Run(judged())
+    run.acknowledge(entry(1))
+    run.set_marks(dict.fromkeys(entered(2)))
+    run.settle(NOW)
+    assert "ack" not in run.held
+    assert run.held["open"] == "true"
 
 
 @pytest.mark.parametrize("value", ["by me", "acknowledged", "acknowledged by ana"])
 def test_a_mark_of_the_owners_is_left(value):
     """Also one that looks like ours, on a run that nobody answered and whose record does not list it."""
-    client = Client({**judged(), "health.ack": value})
-    MlflowMarks(client, "run", client.fetch).settle(NOW)
-    assert client.tags["health.ack"] == value
+    run = Run({**judged(), "ack": value})
+    run.settle(NOW)
+    assert run.held["ack"] == value
 
 
 def test_nothing_is_answered_while_somebody_annotates():
-    client = Client({"health.digest": "pending:0123abcd", "health.verdict": "fail"})
+    run = Run({"digest": "pending:0123abcd", "verdict": "fail"})
     with pytest.raises(WriteError):
-        MlflowMarks(client, "run", client.fetch).add(entry(1))
-    assert not entries_on(client.tags)
+        run.acknowledge(entry(1))
+    assert not entries_on(run.held)
 
 
 def test_a_record_of_another_tool_makes_nothing_ours():
     names = {"files": ["report.json"], "metrics": ["loss"], "tags": ["owner"]}
-    assert not Written.of({"health.written": json.dumps({**names, "tool": "another"})})
-    assert not ours_on({"health.written": json.dumps(names), "health.owner": "ana", "health.verdict": "good"}).found
-    assert Written.of({"health.written": json.dumps({**names, "tool": "tracker-health"})}).all_files == {"report.json"}
+    assert not Written.of({"written": json.dumps({**names, "tool": "another"})})
+    assert not ours_on({"written": json.dumps(names), "owner": "ana", "verdict": "good"}).found
+    assert Written.of({"written": json.dumps({**names, "tool": "tracker-health"})}).all_files == {"report.json"}
 
 
 def test_a_record_cannot_claim_answers_or_paths():
     record = {**RECORD, "files": ["report.json", "../model.pt", "a/b", ""], "tags": ["cause", f"ack.{'e' * 16}"]}
-    written = Written.of({**VERDICT, "health.written": json.dumps(record)})
+    written = Written.of({**VERDICT, "written": json.dumps(record)})
     assert (written.files, written.tags) == ({"report.json"}, {"cause"})
 
 
@@ -258,28 +251,28 @@ def test_what_some_loggers_put_before_a_name_makes_no_other_metric():
     "digest", ["0123456789abcdef", "pending", "pending:0123abcd", "", "0123456789ABCDEF", "pending:", "mine", "0123"]
 )
 def test_a_digest_is_ours_by_its_form(digest):
-    tags = {"health.digest": digest, "health.verdict": "fail"}
+    tags = {"digest": digest, "verdict": "fail"}
     ours = digest in ("0123456789abcdef", "pending", "pending:0123abcd")
     assert is_annotated(tags) is bears_verdict(tags) is ours
     assert (recorded_on(tags) is not None) is ours
     assert is_finished(tags) is owns_note(tags) is (digest == "0123456789abcdef")
-    assert not is_finished({"health.digest": digest}), "there is no verdict"
-    assert owns_note({**tags, "health.verdict": "skip"}) is False
+    assert not is_finished({"digest": digest}), "there is no verdict"
+    assert owns_note({**tags, "verdict": "skip"}) is False
 
 
 def test_a_record_of_another_annotation_than_the_digest_says_is_one_under_way():
     record = {**RECORD, "digest": "f" * 16, "note": True}
-    tags = {**VERDICT, "health.written": json.dumps(record)}
+    tags = {**VERDICT, "written": json.dumps(record)}
     assert recorded_on(tags).digest == "pending"
     assert owns_note(tags)
-    assert not owns_note({**tags, "health.written": json.dumps(RECORD)})
-    assert recorded_on({**VERDICT, "health.written": json.dumps(RECORD)}).digest == VERDICT["health.digest"]
+    assert not owns_note({**tags, "written": json.dumps(RECORD)})
+    assert recorded_on({**VERDICT, "written": json.dumps(RECORD)}).digest == VERDICT["digest"]
 
 
 @pytest.mark.parametrize(("value", "legible"), [("{}", True), ("[]", False), ("{", False), ("[" * 5000, False)])
 def test_a_record_that_is_no_record_is_not_legible(value, legible):
-    assert is_legible({"health.written": value}) is legible
-    assert not Written.of({**VERDICT, "health.written": value})
+    assert is_legible({"written": value}) is legible
+    assert not Written.of({**VERDICT, "written": value})
 
 
 def test_a_record_holds_all_that_fits_and_leaves_out_measures_first():
@@ -290,16 +283,16 @@ def test_a_record_holds_all_that_fits_and_leaves_out_measures_first():
     assert few.beside(Written()) == few
     many = Written(**names, missing=frozenset({"picture.png"}), digest="0123456789abcdef")
     kept = many.beside(Written())
-    assert len(kept.value) <= MAX_TAG_VALUE
+    assert len(kept.value) <= MAX_MARK
     assert kept.files == many.files
     assert kept.tags == many.tags
     assert kept.missing == many.missing
     assert kept.metrics < many.metrics
     without_digest = len(replace(kept, digest="").value)
-    assert MAX_TAG_VALUE - 50 - 40 < without_digest <= MAX_TAG_VALUE - 50, "a name takes 40, a digest 50"
-    assert Written.of({**VERDICT, "health.written": kept.value}) == kept
+    assert MAX_MARK - 50 - 40 < without_digest <= MAX_MARK - 50, "a name takes 40, a digest 50"
+    assert Written.of({**VERDICT, "written": kept.value}) == kept
     beside = many.beside(kept)
-    assert len((kept | beside).value) <= MAX_TAG_VALUE
+    assert len((kept | beside).value) <= MAX_MARK
     assert not replace(beside, note=False).beside(Written(files=frozenset(f"{at:0200d}" for at in range(40))))
 
 

@@ -20,7 +20,7 @@ from tracker_health.text import count, printable
 
 if TYPE_CHECKING:
     from tracker_health.settings.sources import Effective
-    from tracker_health.stores.base import Listed
+    from tracker_health.stores.found import Listed
 
 AGAINST = click.option(
     "--against",

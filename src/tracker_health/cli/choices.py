@@ -12,7 +12,7 @@ from tracker_health.text import printable
 
 if TYPE_CHECKING:
     from tracker_health.settings.sources import Effective
-    from tracker_health.stores.base import Listed
+    from tracker_health.stores.found import Listed
 
 _BRIEF_ABOVE = 5
 WORKERS_OF_BATCH = 4

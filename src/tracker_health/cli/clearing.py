@@ -18,7 +18,8 @@ from tracker_health.text import count, listing, printable, without_userinfo
 if TYPE_CHECKING:
     from tracker_health.cli.choices import RunQuery
     from tracker_health.settings.sources import Effective
-    from tracker_health.stores.base import Cleared, Listed, Ours
+    from tracker_health.stores.base import Cleared, Ours
+    from tracker_health.stores.found import Listed
 
 
 @cli.command()
@@ -35,9 +36,9 @@ def clear(runs: tuple[str, ...], acks: bool, dry_run: bool, verbose: bool, **cho
     """Take everything tracker-health wrote off runs again, and nothing else.
 
     What a tracker cannot delete is hidden. An MLflow metric gets a last value of NaN, which takes it off the run's
-    page. Only filters with != in them still match it. What exec or a hook saw of a run's end (health.exit) stays, and
-    so does why its own training stopped it (health.stopped). Without them a killed or stopped run would look like
-    another. What people answered to verdicts stays, unless --acks takes it off.
+    page. Only filters with != in them still match it. What exec or a hook saw of a run's end (health.exit) goes as
+    well. So does why its own training stopped it (health.stopped): without them such a run may look like another.
+    What people answered to verdicts stays, unless --acks takes it off.
     """
     from tracker_health.api import clear_annotations, ours_on
 
@@ -79,9 +80,8 @@ def _came_to(cleared: Cleared) -> str:
         return "nothing from tracker-health on it"
     hidden = f"; hidden, as they cannot be deleted: {listing(list(cleared.hidden), 20)}" if cleared.hidden else ""
     kept = f"; could not be deleted: {listing(list(cleared.kept), 20)}" if cleared.kept else ""
-    seen = "; what was seen of its end stays, as nothing else records it" if cleared.exit else ""
     said = f"; {count(cleared.acks, 'acknowledgement')} kept (--acks takes them off)" if cleared.acks else ""
-    return f"cleared{hidden}{kept}{seen}{said}"
+    return f"cleared{hidden}{kept}{said}"
 
 
 class WouldGo:
@@ -90,7 +90,7 @@ class WouldGo:
     def __init__(self, *, acks: bool) -> None:
         self._acks = acks
         self._runs = self._found = self._tags = self._metrics = self._files = self._notes = 0
-        self._entries = self._exits = 0
+        self._entries = 0
 
     def add(self, ours: Ours) -> None:
         """Count a run."""
@@ -101,7 +101,6 @@ class WouldGo:
         self._files += ours.files
         self._notes += ours.note
         self._entries += ours.acks
-        self._exits += ours.exit
 
     def lines(self) -> Iterator[str]:
         """What would go, and what would stay."""
@@ -112,5 +111,4 @@ class WouldGo:
         hidden = f"; hidden, as MLflow cannot delete them: {count(self._metrics, 'metric')}" if self._metrics else ""
         yield f"would go from {self._found} of {count(self._runs, 'run')}: {', '.join(went)}{hidden}"
         stays = [] if self._acks or not self._entries else [f"{entries} (--acks takes them off)"]
-        stays += [f"what was seen of the end of {count(self._exits, 'run')}"] if self._exits else []
         yield f"would stay: {'; '.join(stays) or 'nothing from tracker-health'}; all that is not ours"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tracker_health.render.ci import JUnit
     from tracker_health.report.result import Report
     from tracker_health.runs.outcome import Outcome
-    from tracker_health.stores.base import Listed
+    from tracker_health.stores.found import Listed
 
 _MOST_LINKS = 5
 

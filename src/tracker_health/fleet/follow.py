@@ -21,7 +21,7 @@ from tracker_health.runs.due_messages import has_receiver, make_notice, owe_mess
 from tracker_health.runs.lookup import open_run, shown_name
 from tracker_health.runs.message_queue import MessageQueue, deliver_quietly
 from tracker_health.runs.run_config import config_for_run
-from tracker_health.stores.base import TrackedRun
+from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.text import printable
 from tracker_health.words.verdict import Verdict
 

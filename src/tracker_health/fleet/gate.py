@@ -20,10 +20,11 @@ from tracker_health.rules.registry import RULES_VERSION
 from tracker_health.runs.judging import judge_run
 from tracker_health.runs.lookup import open_model, parse_model_name, shown_name
 from tracker_health.runs.run_config import config_for_run, resolve_config
-from tracker_health.stores.base import RegisteredModel, TrackedRun
-from tracker_health.stores.common.record import VERDICT_TAG
+from tracker_health.stores.common.record import VERDICT
+from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.files.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.files.tree import Tracked
+from tracker_health.stores.found import RegisteredModel
 from tracker_health.stores.remote.deadline import within
 from tracker_health.text import printable
 from tracker_health.words.acknowledgements import open_findings, standing
@@ -38,6 +39,7 @@ UNFINISHED_SECONDS = 300.0
 """How long a model whose run goes on is."""
 _MOST_REMEMBERED = 100_000
 _MOST_OF_A_NAME = 400
+_VERDICT_TAG = f"health.{VERDICT}"
 _SETTINGS_TAG = "health.settings"
 _NO_CHECKPOINT = "there is no checkpoint among the registered files"
 
@@ -128,7 +130,7 @@ class Watch:
 
     def _has_answer(self, version: RegisteredModel) -> bool:
         by = JudgedBy.of(version.tags.get(_SETTINGS_TAG, ""))
-        return VERDICT_TAG in version.tags and by.config == self.options.config.digest
+        return _VERDICT_TAG in version.tags and by.config == self.options.config.digest
 
     def _remember(self, version: RegisteredModel, answer: Gated) -> None:
         if len(self._settled) > _MOST_REMEMBERED:
@@ -253,9 +255,9 @@ def _write_tags(model: RegisteredModel, answer: Gated, options: GateOptions) -> 
         tags = {SHADOW: tags["verdict"]}
     if not tags or answer.gate.answer is GateDecision.UNFINISHED:
         return answer
-    is_theirs = VERDICT_TAG in model.tags and not JudgedBy.of(model.tags.get(_SETTINGS_TAG, "")).config
+    is_theirs = _VERDICT_TAG in model.tags and not JudgedBy.of(model.tags.get(_SETTINGS_TAG, "")).config
     if is_theirs and not answer.shadow:
-        return replace(answer, unwritten=f"it has a {VERDICT_TAG} that is not ours")
+        return replace(answer, unwritten=f"it has a {_VERDICT_TAG} that is not ours")
     try:
         model.tag({f"health.{key}": value for key, value in tags.items()})
     except RunError as error:

@@ -30,8 +30,9 @@ from tracker_health.runs.parallel import in_threads
 from tracker_health.runs.run_config import config_for_run
 from tracker_health.runs.run_end import seems_alive
 from tracker_health.runs.still_holds import bytes_to_annotate
-from tracker_health.stores.base import Period, SweptRun, TrackedRun
-from tracker_health.stores.folder.reports import reporting_to
+from tracker_health.stores.common.tracked_run import TrackedRun
+from tracker_health.stores.folder.reports import ReportedRun
+from tracker_health.stores.found import Period, SweptRun
 from tracker_health.words.verdict import Verdict
 
 AGAIN_SECONDS = 3600
@@ -207,7 +208,7 @@ class Sweep:
 
     def _open(self, name: str) -> TrackedRun:
         found = open_run(name, tracking_uri=self.tracking_uri)
-        return found if self.report_to is None else reporting_to(found, self.report_to)
+        return found if self.report_to is None else ReportedRun(found, self.report_to)
 
     @property
     def _sends_messages(self) -> bool:
@@ -261,7 +262,7 @@ class Sweep:
         try:
             with closing(run.open()) as opened:
                 alive = run.silent and seems_alive(opened, self.config)
-                target = opened if self.report_to is None else reporting_to(opened, self.report_to)
+                target = opened if self.report_to is None else ReportedRun(opened, self.report_to)
                 return run, None if alive else bytes_to_annotate(target, self.config, rejudge=self.rejudge)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             return run, error

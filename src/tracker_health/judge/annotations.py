@@ -30,6 +30,9 @@ EXIT = "exit"
 annotation, so it is no part of one: clearing the run leaves it there.
 """
 
+SEVERITY, CODES, SUMMARY = "severity", "codes", "summary"
+"""The number of the verdict; the tags that list the codes of what was found, and say it in a sentence."""
+
 SETTINGS = "settings"
 """The tag that says by which configuration and policy a run was judged, and when the verdict holds no longer."""
 RULES = "rules"
@@ -55,8 +58,7 @@ CERTAINTY = "certainty"
 EXPLAINED = "explained"
 """The tag that lists the codes of the findings that the cause explains, where there are others."""
 ACK, OPEN = "ack", "open"
-"""The tags beside a verdict that say who answered it, and whether somebody still has to look: ``acknowledged.Marks``.
-"""
+"""The tags beside a verdict that say who answered it, and whether somebody still has to look."""
 NOTIFIED = "notified"
 """The tag that says about which causes of the run people were sent a message, as ``messages.SentMessages`` has it."""
 SHADOW = "shadow"
@@ -214,15 +216,15 @@ def plan(
         verdict=report.verdict,
         digest=digest,
         tags={
-            "codes": ",".join(result.code for result in findings),
+            CODES: ",".join(result.code for result in findings),
             "symptoms": ",".join(dict.fromkeys(result.symptom for result in findings)),
-            "summary": report.diagnosis.sentence if report.diagnosis is not None else report.summary,
+            SUMMARY: report.diagnosis.sentence if report.diagnosis is not None else report.summary,
             "version": report.tool.version,
             **_tags_of(report.diagnosis),
             **_unexplained(report),
             **known,
         },
-        metrics={"severity": float(report.severity or 0), **(_headline_metrics(report) if chosen.metrics else {})},
+        metrics={SEVERITY: float(report.severity or 0), **(_headline_metrics(report) if chosen.metrics else {})},
         files={REPORT_FILE: _document(report), **(attachments or {})},
         note=_note(report, chosen.docs_url) if is_wanted(chosen.description, report.verdict) else "",
     )

@@ -14,7 +14,9 @@ from tracker_health.errors import ConfigError, WriteError
 from tracker_health.evidence import RunRef
 from tracker_health.runs.lookup import open_run
 from tracker_health.runs.retrying import retry_while_overtaken
-from tracker_health.stores.base import Listed, Recorded, TrackedRun
+from tracker_health.stores.base import Recorded
+from tracker_health.stores.common.tracked_run import TrackedRun
+from tracker_health.stores.found import Listed
 from tracker_health.text import printable
 from tracker_health.words.acknowledgements import Acknowledgement, acknowledgement, open_codes, standing
 from tracker_health.words.verdict import Verdict

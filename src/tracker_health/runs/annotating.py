@@ -37,11 +37,13 @@ from tracker_health.runs.retrying import retry_while_overtaken
 from tracker_health.runs.run_config import config_for_run
 from tracker_health.runs.run_end import RunEnd, exit_to_keep, find_end
 from tracker_health.runs.still_holds import settings_tags, shadow_verdict_that_holds, why_verdict_holds
-from tracker_health.stores.base import Listed, Overtaken, Recorded, TrackedRun, WrittenInPart
+from tracker_health.stores.base import Overtaken, Recorded, WrittenInPart
 from tracker_health.stores.common.exits import ending_seen
-from tracker_health.stores.folder.reports import reporting_to
+from tracker_health.stores.common.tracked_run import TrackedRun
+from tracker_health.stores.folder.reports import ReportedRun
+from tracker_health.stores.found import Listed
 from tracker_health.text import printable
-from tracker_health.words.acknowledgements import Acknowledgement, marks
+from tracker_health.words.acknowledgements import Acknowledgement, answer_marks
 from tracker_health.words.ending import Ending
 from tracker_health.words.verdict import Verdict
 
@@ -134,7 +136,7 @@ def _open(run: str | Path | Listed, options: AnnotateOptions) -> TrackedRun:
     found = open_run(
         run, tracking_uri=options.tracking_uri, sidecar=options.sidecar, over=over, last_step=options.last_step
     )
-    return found if options.report_to is None else reporting_to(found, options.report_to)
+    return found if options.report_to is None else ReportedRun(found, options.report_to)
 
 
 def _look_at(run: TrackedRun, name: str, options: AnnotateOptions) -> _Job:
@@ -236,7 +238,7 @@ def _step_tag(run: TrackedRun) -> dict[str, str]:
 
 def _answer_tags(report: Report, entries: tuple[Acknowledgement, ...], now: float) -> dict[str, str]:
     """The tags next to the verdict that say who answered it, and whether somebody still has to look."""
-    found = marks(tuple(result.code for result in report.findings), report.cause, entries, now)
+    found = answer_marks(tuple(result.code for result in report.findings), report.cause, entries, now)
     return {ACK: found.ack, OPEN: found.open} if found.open else {}
 
 

@@ -13,7 +13,8 @@ from tracker_health.config import Config
 from tracker_health.judge.messages import Before, Notice, SentMessages, due_of, notice_of
 from tracker_health.report.result import Report
 from tracker_health.runs.still_holds import is_judged_alike
-from tracker_health.stores.base import Recorded, TrackedRun, alerting
+from tracker_health.stores.base import Recorded
+from tracker_health.stores.common.tracked_run import TrackedRun, alerting
 
 
 def has_receiver(run: TrackedRun, config: Config) -> bool:

@@ -16,7 +16,8 @@ from tracker_health.runs.lookup import shown_name
 from tracker_health.runs.outcome import Outcome, add_note
 from tracker_health.runs.run_config import open_with_config
 from tracker_health.runs.run_end import RunEnd, find_end
-from tracker_health.stores.base import Listed, TrackedRun
+from tracker_health.stores.common.tracked_run import TrackedRun
+from tracker_health.stores.found import Listed
 from tracker_health.text import printable
 
 _NOT_YET = "it was not looked at yet: the rest of the judgement follows"

@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 from tracker_health.errors import RunNotFound, StoreRefused
 from tracker_health.evidence import RunRef
-from tracker_health.stores.base import Listed, RegisteredModel, TrackedRun
+from tracker_health.stores.common.tracked_run import TrackedRun
+from tracker_health.stores.found import Listed, RegisteredModel
 from tracker_health.stores.remote import hosts
 from tracker_health.stores.wandb.address import address_of, hint_on_name, is_of_wandb
 from tracker_health.text import printable, without_userinfo

@@ -35,9 +35,10 @@ from tracker_health.judge.messages import (
 )
 from tracker_health.readers.files.regular_file import read_regular
 from tracker_health.settings.values import may_send, why_not_sent
-from tracker_health.stores.base import Overtaken, TrackedRun, alerting
+from tracker_health.stores.base import Overtaken
 from tracker_health.stores.common.atomic_files import remove_leftovers, replace_file
 from tracker_health.stores.common.locks import let_go, locked, try_lock
+from tracker_health.stores.common.tracked_run import TrackedRun, alerting
 from tracker_health.stores.remote import hosts
 from tracker_health.stores.remote.deadline import within
 from tracker_health.stores.remote.web import opener

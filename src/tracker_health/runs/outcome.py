@@ -14,7 +14,7 @@ from tracker_health.judge.engine import tool_of
 from tracker_health.judge.messages import Notice
 from tracker_health.report.result import ErrorEntry, Report, ToolInfo
 from tracker_health.runs.lookup import shown_name, store_of
-from tracker_health.stores.base import Listed
+from tracker_health.stores.found import Listed
 from tracker_health.text import printable
 from tracker_health.words.verdict import Verdict
 

@@ -13,7 +13,7 @@ from tracker_health.rules.registry import probe_classes
 from tracker_health.stores.base import TaggedRun
 from tracker_health.text import count, printable
 from tracker_health.words import retired
-from tracker_health.words.acknowledgements import Acknowledgement, answers, marks
+from tracker_health.words.acknowledgements import Acknowledgement, answer_marks, answers
 from tracker_health.words.causes import is_same_cause
 from tracker_health.words.diagnosis import Certainty
 from tracker_health.words.verdict import Verdict
@@ -173,7 +173,7 @@ def overview(
         verdicts[word] += 1
         older += run.older
         tried.update([str(run.shadow.verdict)] if run.shadow is not None else [])
-        is_open += marks(run.codes, run.cause, run.acks, now).open == "true"
+        is_open += answer_marks(run.codes, run.cause, run.acks, now).open == "true"
         said = _count_answers(run, rules, by_cause)
         if labelled is not None and said:
             labelled(_labels(run, said))

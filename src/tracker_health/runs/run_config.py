@@ -11,7 +11,8 @@ from tracker_health.config import Config, preset
 from tracker_health.judge.engine import configured_probes
 from tracker_health.runs.lookup import open_run
 from tracker_health.settings.policy import VARIABLE as POLICY
-from tracker_health.stores.base import Listed, TrackedRun
+from tracker_health.stores.common.tracked_run import TrackedRun
+from tracker_health.stores.found import Listed
 from tracker_health.stores.remote import hosts
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from tracker_health.config import Config
 from tracker_health.evidence import Evidence
 from tracker_health.runs.run_config import config_for_run
-from tracker_health.stores.base import OnServer, TrackedRun
 from tracker_health.stores.common.exits import ending_seen, exit_value
+from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.words.ending import Ended, Ending
 
 
@@ -39,7 +39,7 @@ def find_end(run: TrackedRun, stale_after: float, ending: Ending | None = None) 
     return RunEnd(seen=seen, silent_for=silent if too_long else None)
 
 
-def seems_alive(run: OnServer, config: Config) -> bool:
+def seems_alive(run: TrackedRun, config: Config) -> bool:
     """Whether a run that claims to go on seems to do so, and has no verdict by which it does not."""
     end, recorded = find_end(run, config_for_run(config, run).stale_after), run.recorded()
     is_called_silent = recorded is not None and recorded.ended == Ended.SILENT

@@ -10,7 +10,8 @@ from tracker_health.judge.engine import needs_of
 from tracker_health.rules.registry import RULES_VERSION
 from tracker_health.runs.run_config import config_for_run
 from tracker_health.runs.run_end import RunEnd, find_end
-from tracker_health.stores.base import OnServer, Recorded, TrackedRun
+from tracker_health.stores.base import Recorded
+from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.words.ending import Ended
 from tracker_health.words.verdict import Verdict
 
@@ -72,7 +73,7 @@ def is_judged_alike(recorded: Recorded, config: Config) -> bool:
     return recorded.rules in (None, RULES_VERSION) and (by.config, by.policy) == (config.digest, config.policy)
 
 
-def bytes_to_annotate(run: OnServer, config: Config, *, rejudge: bool = False) -> int | None:
+def bytes_to_annotate(run: TrackedRun, config: Config, *, rejudge: bool = False) -> int | None:
     """How many bytes of its files annotating a run could read at most; None where its annotation still holds."""
     settings = config_for_run(config, run)
     request = needs_of(settings)

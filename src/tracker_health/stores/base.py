@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Any, Protocol
 
-from tracker_health.errors import StoreRefused, WriteError
+from tracker_health.errors import WriteError
 from tracker_health.evidence import Evidence, Request, RunRef
-from tracker_health.judge.annotations import PENDING, Annotations, Shadow
+from tracker_health.judge.annotations import PENDING, Shadow
 from tracker_health.report.resume_point import Shelf
 from tracker_health.words.acknowledgements import Acknowledgement
 from tracker_health.words.verdict import Verdict
-
-if TYPE_CHECKING:
-    from tracker_health.stores.files.tree import FileEvidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,21 +55,20 @@ class Cleared:
     """What taking an annotation off a run came to.
 
     ``found``: there was something of ours. ``hidden``: names that the tracker cannot delete, and that were hidden.
-    ``kept``: names of ours that could be neither deleted nor hidden. ``exit``: what the launcher or a hook saw of the
-    run's end stays on it. ``acks``: so many entries of acknowledgements stay on it.
+    ``kept``: names of ours that could be neither deleted nor hidden. ``acks``: so many entries of acknowledgements stay
+    on it.
     """
 
     found: bool
     hidden: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    exit: bool = False
     acks: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ours:
-    """What a run has of ours, as its record says: how many tags (of W&B also keys of its summary), metrics and files;
-    whether its description has a block. ``acks``: entries of acknowledgements; ``exit``: what was seen of its end.
+    """What a run has of ours, as its record says: how many tags (of W&B keys of its summary), metrics and files;
+    whether its description has a block. ``acks``: entries of acknowledgements.
     """
 
     tags: int = 0
@@ -79,7 +76,6 @@ class Ours:
     files: int = 0
     note: bool = False
     acks: int = 0
-    exit: bool = False
 
     @property
     def found(self) -> bool:
@@ -95,7 +91,7 @@ class WrittenInPart(WriteError):
     """The verdict is on the run, and something that belongs to it could not be written.
 
     The recorded digest is ``annotations.incomplete`` of the one that was to be written: the next annotation tries
-    again. ``omitted``: what was left out on purpose besides, as ``Sink.write`` gives it.
+    again. ``omitted``: what was left out on purpose besides, as ``TrackedRun.write`` gives it.
     """
 
     def __init__(self, message: str, hint: str = "", omitted: tuple[str, ...] = ()) -> None:
@@ -103,53 +99,70 @@ class WrittenInPart(WriteError):
         self.omitted = omitted
 
 
-class Source(Protocol):
-    """A run that can be read. Opening it has already found it; reading never changes it."""
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What the tracker says of a run in one answer, as it was when somebody looked. What costs more is a function.
+
+    ``shown``: what errors call it. ``marks``: what it has under names of ours, be it ours or its owner's. ``naming``:
+    what its tracker calls a mark of that name; ``placing``: a file of ours.
+
+    ``traits``: what overrides of the configuration go by: ``experiment``, ``project``, and ``tag:NAME`` for each tag.
+    ``remarks``: what the reader of any verdict should know: that it is deleted, say. ``heard``: when a run that claims
+    to go on was last heard of, in seconds since 1970; None for one that does not, and where that is not known.
+    ``is_over``: it does not go on. ``last_step``: of its history, None where that is not known. ``shared``: several
+    people write to its store. ``why_not_asked``: why its training cannot be asked to stop.
+
+    ``state``: how far it has come, and ``still``: whether nothing has come since it was in such a state. ``evidence``:
+    how far it has come, whatever settings make of it: what acknowledgements are about.
+    """
+
+    ref: RunRef
+    shown: str
+    marks: Callable[[], Mapping[str, Any]]
+    naming: Callable[[str], str]
+    placing: Callable[[str], str] = "health/{}".format
+    traits: Callable[[], Mapping[str, str]] = dict
+    remarks: Callable[[], tuple[str, ...]] = tuple
+    heard: Callable[[], float | None] = lambda: None
+    is_over: bool = True
+    last_step: int | None = None
+    state: Callable[[], str] = str
+    still: Callable[[str], bool] | None = None
+    evidence: Callable[[], str] = str
+    shared: bool = False
+    why_not_asked: str = ""
+
+
+class StoredRun(Protocol):
+    """A run in a store: what another store has to offer. Opening it has already found it."""
+
+    # What a store declares, where trackers differ.
+
+    is_whole: bool
+    """All marks are written at once, or nobody else can write meanwhile: of two writings one is there, not both."""
+
+    is_marked_first: bool
+    """A writing begins with a mark on every run. Else not on one that has no mark yet: files that are found there
+    without marks are known by the report among them.
+    """
+
+    note: str
+    """``block``: the mark ``note`` is the owner's description, in which ours is a block. ``mark``: it is ours alone.
+    Empty where nothing is described.
+    """
+
+    def marks_of_files(self, files: Mapping[str, bytes]) -> Mapping[str, Any]:  # noqa: ARG002 - for W&B's pages
+        """The marks by which the tracker's pages show these files of an annotation: none, for most."""
+        return {}
+
+    # The source: what was logged. Reading never changes it.
 
     @property
-    def ref(self) -> RunRef: ...
+    def record(self) -> RunRecord:
+        """What its tracker says of it, as it was at the last look."""
 
-    def traits(self) -> Mapping[str, str]:
-        """What overrides of the configuration go by: ``experiment``, ``project``, and ``tag:NAME`` for each tag."""
-
-    def remarks(self) -> tuple[str, ...]:
-        """What the reader of any verdict on the run should know: that it is deleted, say."""
-
-    def heard(self) -> float | None:
-        """When a run that claims to go on was last heard of, in seconds since 1970; None for one that does not, and
-        where that is not known.
-        """
-
-    def exit(self) -> str:
-        """What the launcher or a hook saw of the process's end, as ``exits.exit_value`` wrote it; empty without it."""
-
-    def stopped(self) -> str:
-        """What is on it of why its own training stopped it, as ``stopped.Stop`` wrote it; empty without that."""
-
-    def notified(self) -> str:
-        """About what people were sent a message, as ``messages.SentMessages`` has it; empty where nobody was."""
-
-    def last_step(self) -> int | None:
-        """The last step of its history, as its tracker has it; None where that is not known."""
-
-    def state(self) -> str:
-        """How far the run has come, for ``is_in_state`` to know later."""
-
-    def is_in_state(self, state: str) -> bool:
-        """Whether nothing has come from the run since it was in that state."""
-
-    def evidence(self) -> str:
-        """How far the run has come, whatever rules and settings make of it: what acknowledgements are about."""
-
-    def acknowledgements(self) -> tuple[Acknowledgement, ...]:
-        """The entries on the run that are about what it is now, the oldest first."""
-
-    def shadow(self) -> Shadow | None:
-        """What was said of the run while verdicts were only tried out."""
-
-    @property
-    def shared(self) -> bool:
-        """Whether the store is one that several people write to: a server's."""
+    def look(self) -> None:
+        """Take the record as it is now: at least as the last writing from here left it."""
 
     def fingerprint(self, request: Request) -> str:
         """What the evidence depends on, without reading the evidence: status, end, last metric points, paths and sizes
@@ -171,166 +184,54 @@ class Source(Protocol):
     def close(self) -> None:
         """Delete what was downloaded. Idempotent."""
 
+    # Marks: our own keys on the run.
 
-class Untracked:
-    """What runs have in common for which no tracker knows how they ended."""
-
-    shared = False
-
-    def heard(self) -> float | None:
-        return None
-
-    def exit(self) -> str:
-        return ""
-
-    def stopped(self) -> str:
-        return ""
-
-    def notified(self) -> str:
-        return ""
-
-    def last_step(self) -> int | None:
-        return None
-
-    def why_not_asked(self) -> str:
-        return "no training looks there for such a request: it is a folder or a file"
-
-    def asked_to_stop(self) -> bool:
-        return False
-
-    def ask_to_stop(self, request: str) -> None:  # noqa: ARG002 - the protocol's
-        raise StoreRefused(f"the training cannot be asked to stop: {self.why_not_asked()}")
-
-    def acknowledgements(self) -> tuple[Acknowledgement, ...]:
-        return ()
-
-    def shadow(self) -> Shadow | None:
-        return None
-
-    def ours(self) -> Ours:
-        return Ours()
-
-    def settle(self, now: float) -> None:
-        """There are no marks: they follow from the entries whenever somebody asks."""
-
-    def state(self) -> str:
-        return ""
-
-    def is_in_state(self, state: str) -> bool:
-        return state == self.state()
-
-    def saved(self, request: Request) -> Shelf | None:  # noqa: ARG002 - the protocol's
-        return None
-
-
-class Sink(Protocol):
-    """A run that a verdict can be written onto."""
-
-    def recorded(self) -> Recorded | None:
-        """The annotation that is there, or None."""
-
-    def write(self, annotations: Annotations) -> tuple[str, ...]:
-        """Make the run have these annotations and no older ones: digest ``pending`` first, the digest itself last.
-
-        Gives what was left out because the owner's own has its name or needs its room, each with the reason.
+    def writing(self, doing: str, *, live: bool = False) -> AbstractContextManager[None]:
+        """Look, and keep others off the run as far as that is possible. ``doing``: what fails if it does. ``live``: the
+        run may go on; of its marks only those are written that it has meanwhile.
 
         Raises:
-            WrittenInPart: the verdict is there, and something beside it could not be written.
-            RunError: the store is unreachable or refuses, something of the owner's is in the way, or another annotator
-                is at work; the run is then left with the digest ``pending``, untouched, or as the other leaves it.
+            Overtaken: another annotator is at work.
+            StoreRefused: no permission, or nothing can ever be written onto such a run.
+            WriteError: nothing can be written onto it now; or what the tracker raises inside.
         """
 
-    def clear(self, *, acks: bool = False) -> Cleared:
-        """Remove everything tracker-health wrote from the run, and nothing else. An interrupted call can be repeated.
+    def set_marks(self, changes: Mapping[str, Any]) -> frozenset[str]:
+        """Set these marks in their order, and take those off whose value is None, before the others. Nothing else
+        changes. Gives the names of those that could only be hidden.
+        """
 
-        ``acks``: also what people answered to its verdicts.
+    # Files: those of ours.
+
+    def list_files(self) -> Mapping[str, str]:
+        """The files where ours lie, by name, each with a checksum where the tracker has one, else "".
 
         Raises:
-            RunError: the store is unreachable or refuses.
+            NoPlace: none can be put there.
+            WriteError: something of the owner's is in their place.
+            RunError: they cannot be listed.
         """
 
-    def ours(self) -> Ours:
-        """What of ours is on the run, as its record says."""
-
-    def acknowledge(self, entry: Acknowledgement) -> None:
-        """Add an entry to the run, beside all others, and bring the marks beside its verdict up to date.
+    def get_file(self, name: str, limit: int) -> bytes:
+        """A file's content; empty for one of more than ``limit`` bytes.
 
         Raises:
-            RunError: the store is unreachable or refuses, or another annotator is at work; the entry may be there.
+            RunError: it cannot be read.
         """
 
-    def settle(self, now: float) -> None:
-        """Bring the marks beside the verdict up to date with the entries, at this time (seconds since 1970).
+    def put_files(self, files: Mapping[str, bytes]) -> None:
+        """Write files of ours, by name.
 
         Raises:
-            RunError: as for ``acknowledge``.
+            RunError: some could not be written.
         """
 
-    def mark_notified(self, value: str) -> None:
-        """Say on the run about what people were sent a message: a value of ``messages.SentMessages``. It may still
-        go on, and need not have a verdict. What its owner has under that name stays.
-
-        Raises:
-            RunError: the store is unreachable or refuses.
-        """
-
-    def why_not_asked(self) -> str:
-        """Why its training cannot be asked to stop; empty where it can."""
-
-    def asked_to_stop(self) -> bool:
-        """Whether the run asks its training to stop."""
-
-    def ask_to_stop(self, request: str) -> None:
-        """Ask the training of a run that goes on to stop: one that wants to obey looks for that on its own run.
-
-        Args:
-            request: ``Stop.as_request``. A store without room for it says only that somebody asked.
-
-        Raises:
-            RunError: the store is unreachable or refuses, or can ask nobody.
-        """
-
-    def write_shadow(self, shadow: Shadow) -> None:
-        """Put what is only tried out onto the run, in the place of an earlier one, and nothing else.
-
-        Raises:
-            RunError: the store is unreachable or refuses, or something of the owner's has its name.
-        """
+    def delete_files(self, names: Iterable[str]) -> frozenset[str]:
+        """Delete files of ours. Gives those that are still there, or may be: not every store can delete."""
 
 
-class TrackedRun(Source, Sink, Protocol):
-    """One run of a store: what ``open_run`` gives."""
-
-
-class Alerting(Protocol):
-    """A run whose tracker alerts people itself, each as they have asked it to."""
-
-    def alert(self, title: str, text: str, verdict: Verdict) -> None:
-        """Have the tracker alert people about this run.
-
-        Raises:
-            StoreRefused: no permission.
-            WriteError: it did not take the alert.
-        """
-
-
-def alerting(run: TrackedRun) -> Alerting | None:
-    """The same run, where its tracker alerts people; None for all others."""
-    return cast("Alerting", run) if callable(getattr(run, "alert", None)) else None
-
-
-class Listed(Protocol):
-    """A run that a search of a store found, to be opened when its turn comes. As text it is what ``open_run`` takes."""
-
-    def open(self) -> TrackedRun:
-        """The run, without asking the store again for what the search gave."""
-
-
-class OnServer(TrackedRun, Protocol):
-    """A run whose files would have to be fetched."""
-
-    def bytes_of_files(self, request: Request) -> int:
-        """How much of its files judging the run could read, at most."""
+class NoPlace(WriteError):
+    """Files cannot be put where the run's record, which is not ours to trust, has its files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,88 +255,3 @@ class TaggedRun:
     older: bool = False
     acks: tuple[Acknowledgement, ...] = ()
     shadow: Shadow | None = None
-
-
-class RegisteredModel(Protocol):
-    """A version of a model in a registry, or a model that a run logged: found, and not yet read."""
-
-    @property
-    def name(self) -> str:
-        """As it is named for good: by its version, whatever alias it was asked for by."""
-
-    @property
-    def url(self) -> str:
-        """Of its page; empty where it has none."""
-
-    @property
-    def state(self) -> str:
-        """What of its record says that something about it changed, our own tags aside."""
-
-    @property
-    def tags(self) -> Mapping[str, str]:
-        """Its tags, all of them."""
-
-    def run(self) -> TrackedRun:
-        """The run that made it, opened.
-
-        Raises:
-            RunNotFound: the registry names none, or it is gone.
-            RunError: it cannot be reached.
-        """
-
-    def files(self, request: Request) -> FileEvidence:
-        """What the registered files themselves hold of a checkpoint. ``missing`` says why they hold none.
-
-        Raises:
-            RunError: they cannot be reached at all.
-        """
-
-    def tag(self, tags: Mapping[str, str]) -> None:
-        """Set these tags, by their full names; one with an empty value is taken off. Nothing else is changed.
-
-        Raises:
-            StoreRefused: no permission.
-            RunError: the registry is unreachable.
-        """
-
-    def close(self) -> None:
-        """Delete what was downloaded. Idempotent."""
-
-
-class SweptRun(Protocol):
-    """A run that a sweep found: over, or perhaps silent for so long that it must be. As text it is its ``name``."""
-
-    @property
-    def name(self) -> str:
-        """What ``open_run`` takes."""
-
-    @property
-    def state(self) -> str:
-        """What of its record says that something about it changed."""
-
-    @property
-    def annotated(self) -> bool:
-        """Whether it seemed to have a whole annotation when it was found."""
-
-    @property
-    def silent(self) -> bool:
-        """Whether it claims to go on."""
-
-    @property
-    def since(self) -> float | None:
-        """When it ended, or was last heard of, in seconds since 1970; None where that is not known."""
-
-    def open(self) -> OnServer:
-        """The run as it is now."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Period:
-    """Which runs a sweep covers, in seconds since 1970.
-
-    Those that ended at ``since`` or later, and those that claim to go on and last sent something between ``since`` and
-    ``silent_since``. Runs that sent something later count if they have a verdict that calls them silent.
-    """
-
-    since: float
-    silent_since: float

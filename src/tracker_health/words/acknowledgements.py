@@ -240,7 +240,7 @@ def worst_of(findings: Iterable[_Result]) -> Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Marks:
+class AnswerMarks:
     """What stands beside a verdict. ``ack``: who answered it, and how, "" for nobody; ``open``: whether somebody still
     has to look, "" where nothing was found.
     """
@@ -249,14 +249,14 @@ class Marks:
     open: str = ""
 
 
-def marks(codes: Sequence[str], cause: str, entries: Iterable[Acknowledgement], now: float) -> Marks:
+def answer_marks(codes: Sequence[str], cause: str, entries: Iterable[Acknowledgement], now: float) -> AnswerMarks:
     """The marks for a run on which these codes and this cause were found; ``entries``: on the evidence there is."""
     if not codes:
-        return Marks()
+        return AnswerMarks()
     counting = standing(entries, cause=cause, now=now)
     about = [one for one in counting if len(open_codes(codes, [one])) < len(codes)]
     left = open_codes(codes, about)
-    return Marks(ack=said_by(about), open=_YES if left else _NO)
+    return AnswerMarks(ack=said_by(about), open=_YES if left else _NO)
 
 
 def said_by(entries: Sequence[Acknowledgement]) -> str:

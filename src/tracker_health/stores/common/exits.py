@@ -5,12 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
+from typing import Protocol
 
-from tracker_health.stores.base import Source
 from tracker_health.text import printable
 from tracker_health.words.ending import Ended, Ending
 
 _MAX_CHARACTERS = 5000
+
+
+class _Run(Protocol):
+    def exit(self) -> str: ...
+
+    def is_in_state(self, state: str) -> bool: ...
 
 
 def exit_value(ending: Ending, state: str) -> str:
@@ -20,7 +26,7 @@ def exit_value(ending: Ending, state: str) -> str:
     return json.dumps({**content, "check": _check(ending.how, by, state)})
 
 
-def ending_seen(run: Source) -> Ending | None:
+def ending_seen(run: _Run) -> Ending | None:
     """What the launcher or a hook saw of the end of a run; None where they saw none, or the run went on since."""
     found = _parsed(run.exit())
     return found[0] if found is not None and run.is_in_state(found[1]) else None

@@ -14,6 +14,7 @@ there is no ``flock`` it leaves a mark that outlives its process. Its import tak
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,33 @@ def locked(place: Path, run: str, *, flags: int = os.O_RDONLY) -> Iterator[None]
         yield
     finally:
         let_go(descriptor)
+
+
+@contextmanager
+def one_at_a_time(server: str, run: str) -> Iterator[None]:
+    """Keep the other annotators of this user on this machine off a run of W&B's.
+
+    Raises:
+        WriteError: one is at work on it.
+    """
+    name = hashlib.sha256(f"{server}/{run}".encode()).hexdigest()[:32]
+    place = _lock_folder() / f"{name}.lock"
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch(mode=0o600)
+    except OSError:  # nowhere to keep one; those of other machines are noticed without it
+        yield
+        return
+    with locked(place, f"W&B run {run}", flags=os.O_RDWR | os.O_CREAT):
+        try:
+            yield
+        finally:
+            place.unlink(missing_ok=True)
+
+
+def _lock_folder() -> Path:
+    base = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "tracker-health" / "locks"
 
 
 def try_lock(place: Path) -> int | None:

@@ -20,9 +20,10 @@ def is_file_name(name: object) -> bool:
     return name not in ("", ".", "..") and "/" not in name and "\\" not in name
 
 
-def in_the_way(what: str) -> WriteError:
+def in_the_way(what: str, run: str = "") -> WriteError:
     """The error for something of the owner's that stands where we would write."""
-    return WriteError(f"{what} exists and is not ours; nothing was written", "rename it, or take it off the run")
+    where = f"{what} of {run}" if run else what
+    return WriteError(f"{where} exists and is not ours; nothing was written", "rename it, or take it off the run")
 
 
 def overtaken(run: str) -> WriteError:

@@ -1,4 +1,8 @@
-"""What the tags of an MLflow run say that it has of ours: digest, verdict, and the names of all we wrote."""
+"""What our marks on a run say: digest, verdict, and the names of all we wrote.
+
+Marks are what a run has under names of ours, in whichever store, without what the tracker puts before them: ``verdict``
+is the tag ``health.verdict`` of MLflow, and the key ``health/verdict`` of a summary of W&B. Their owner may have some.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from tracker_health.judge.annotations import (
     ACK,
     CAUSE,
     CERTAINTY,
+    CODES,
     ENDED,
     EXIT,
     EXPLAINED,
@@ -21,165 +26,204 @@ from tracker_health.judge.annotations import (
     PENDING,
     RULES,
     SETTINGS,
+    SEVERITY,
     SHADOW,
     STEP,
+    SUMMARY,
     Shadow,
 )
 from tracker_health.judge.messages import SentMessages
 from tracker_health.readers.files.json_lines import as_step
 from tracker_health.stores.base import Ours, Recorded, TaggedRun
+from tracker_health.stores.common.exits import is_exit_value
 from tracker_health.stores.common.ownership import is_file_name
 from tracker_health.words.acknowledgements import (
     MAX_ENTRY_CHARACTERS,
     Acknowledgement,
-    Marks,
+    AnswerMarks,
+    answer_marks,
     in_order,
     is_ack_mark,
     is_open_mark,
-    marks,
     on_evidence,
     parsed,
 )
-from tracker_health.words.gap_names import STOPPED_TAG
+from tracker_health.words.gap_names import LIVE_WORDS, STOP_WANDB_TAG
 from tracker_health.words.stopped import stop_of
 from tracker_health.words.verdict import Verdict
 
-DIGEST_TAG, VERDICT_TAG, WRITTEN_TAG = "health.digest", "health.verdict", "health.written"
-EXIT_TAG = f"health.{EXIT}"
-ACK_TAG, OPEN_TAG, SHADOW_TAG = f"health.{ACK}", f"health.{OPEN}", f"health.{SHADOW}"
-NOTIFIED_TAG = f"health.{NOTIFIED}"
-ENTRY_PREFIX = f"{ACK_TAG}."
-"""Before the id of an entry: each has a tag of its own, so that two people at once write two."""
-MAX_TAG_VALUE = 5_000
-"""Characters of a tag that we write. MLflow cuts at 8,000 without a word, older servers earlier."""
+Mark = str | float | Mapping[str, Any]
+"""Text, a number, or what W&B calls media."""
+Marks = Mapping[str, Mark]
+
+DIGEST, VERDICT, WRITTEN = "digest", "verdict", "written"
+LIVE, STOP, STOPPED = "live", "stop", "stopped"
+NOTE, NATIVE = "note:", "tag:"
+"""The description; and the tracker's own tag of a verdict, on a run that has none of ours. Not tags of those names."""
+ENTRY_PREFIX = f"{ACK}."
+"""Before the id of an entry: each is a mark of its own, so that two people at once write two."""
+MAX_MARK = 5_000
+"""Characters of a mark that we write. MLflow cuts at 8,000 without a word, older servers earlier."""
 
 TOOL = "tracker-health"
 
 # The mark of an annotation under way names its annotator: of two at once, each sees whose it is.
-_MARK = re.compile(rf"{PENDING}(:[0-9a-f]{{8}})?")
+_PENDING = re.compile(rf"{PENDING}(:[0-9a-f]{{8}})?")
 _DIGEST = re.compile(r"[0-9a-f]{16}")
-_RESERVED = frozenset({"verdict", "digest", "written", EXIT, SHADOW, "stop", "stopped"})
-_OURS_OF_PEOPLE = f"{ACK}."
+_RESERVED = frozenset({VERDICT, DIGEST, WRITTEN, EXIT, SHADOW, LIVE, STOP, STOPPED})
 _DIGEST_ROOM = 50
 
 
-def is_annotated(tags: Mapping[str, str]) -> bool:
+def is_measure(name: str) -> bool:
+    """Whether a mark of this name is a number: of the verdict's severity, or of what a rule measured."""
+    return name == SEVERITY or "/" in name
+
+
+def text_of(marks: Marks, name: str) -> str:
+    """The text of a mark, "" where there is none."""
+    found = marks.get(name, "")
+    return found if isinstance(found, str) else str(found) if isinstance(found, int) else ""
+
+
+def is_annotated(marks: Marks) -> bool:
     """Whether a run has a digest of ours, also one that says that it was never finished."""
-    return _is_digest(tags.get(DIGEST_TAG, ""))
+    return _is_digest(text_of(marks, DIGEST))
 
 
 def _is_digest(text: str) -> bool:
-    return bool(_MARK.fullmatch(text) or _DIGEST.fullmatch(text))
+    return bool(_PENDING.fullmatch(text) or _DIGEST.fullmatch(text))
 
 
-def bears_verdict(tags: Mapping[str, str]) -> bool:
+def bears_verdict(marks: Marks) -> bool:
     """Whether the verdict on a run, if there is one, is ours: by its digest or, that taken off, its record."""
-    return is_annotated(tags) or bool(Written.of(tags).digest)
+    return is_annotated(marks) or bool(Written.of(marks).digest)
 
 
-def is_legible(tags: Mapping[str, str]) -> bool:
+def is_legible(marks: Marks) -> bool:
     """Whether a run has no record of ours, or one that can be read."""
-    return _document_of(tags) is not None
+    return _document_of(marks) is not None
 
 
-def _document_of(tags: Mapping[str, str]) -> Mapping[str, Any] | None:
+def _document_of(marks: Marks) -> Mapping[str, Any] | None:
     try:
-        document = json.loads(tags.get(WRITTEN_TAG, "{}"))
+        document = json.loads(text_of(marks, WRITTEN) if WRITTEN in marks else "{}")
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 
 
-def owns_note(tags: Mapping[str, str]) -> bool:
+def owns_note(marks: Marks) -> bool:
     """Whether a block in the description of a run is ours: by its record or, that taken off, its verdict and digest.
 
     A run with nothing to judge has none of ours, and before the record is written neither has any other.
     """
-    if WRITTEN_TAG in tags:
-        return Written.of(tags).note
-    return bool(_DIGEST.fullmatch(tags.get(DIGEST_TAG, ""))) and tags.get(VERDICT_TAG) != Verdict.SKIP
+    if WRITTEN in marks:
+        return Written.of(marks).note
+    return bool(_DIGEST.fullmatch(text_of(marks, DIGEST))) and text_of(marks, VERDICT) != Verdict.SKIP
 
 
-def recorded_on(tags: Mapping[str, str]) -> Recorded | None:
-    """The annotation that a run's tags say it has; ``pending`` also where two annotators got in each other's way."""
-    if not is_annotated(tags):
+def recorded_on(marks: Marks) -> Recorded | None:
+    """The annotation that a run's marks say it has; ``pending`` also where two annotators got in each other's way."""
+    if not is_annotated(marks):
         return None
-    digest, verdict = tags[DIGEST_TAG], tags.get(VERDICT_TAG)
-    codes = _listed(tags, "codes")
-    if _MARK.fullmatch(digest) or Written.of(tags).digest not in ("", digest):
+    digest, verdict = text_of(marks, DIGEST), text_of(marks, VERDICT)
+    codes = _listed(marks, CODES)
+    if _PENDING.fullmatch(digest) or Written.of(marks).digest not in ("", digest):
         digest = PENDING
     return Recorded(
         digest=digest,
         verdict=Verdict(verdict) if verdict in set(Verdict) else None,
-        settings=tags.get(f"health.{SETTINGS}", ""),
-        step=as_step(tags.get(f"health.{STEP}")),
-        ended=tags.get(f"health.{ENDED}", ""),
-        rules=as_step(tags.get(f"health.{RULES}")),
+        settings=text_of(marks, SETTINGS),
+        step=as_step(marks.get(STEP)),
+        ended=text_of(marks, ENDED),
+        rules=as_step(marks.get(RULES)),
         codes=codes,
-        cause=tags.get(f"health.{CAUSE}", ""),
-        certainty=tags.get(f"health.{CERTAINTY}", ""),
-        explained=_listed(tags, EXPLAINED) or codes,
-        notified=tags.get(NOTIFIED_TAG, ""),
+        cause=text_of(marks, CAUSE),
+        certainty=text_of(marks, CERTAINTY),
+        explained=_listed(marks, EXPLAINED) or codes,
+        notified=text_of(marks, NOTIFIED),
     )
 
 
-def _listed(tags: Mapping[str, str], name: str) -> tuple[str, ...]:
-    return tuple(code for code in tags.get(f"health.{name}", "").split(",") if code)
+def _listed(marks: Marks, name: str) -> tuple[str, ...]:
+    return tuple(code for code in text_of(marks, name).split(",") if code)
 
 
-def entries_on(tags: Mapping[str, str]) -> tuple[Acknowledgement, ...]:
-    """What people answered to the verdicts on a run, each entry in a tag of its own, the oldest first."""
+def entries_on(marks: Marks) -> tuple[Acknowledgement, ...]:
+    """What people answered to the verdicts on a run, each entry a mark of its own, the oldest first."""
     named = (
         parsed(value, name.removeprefix(ENTRY_PREFIX))
-        for name, value in tags.items()
-        if name.startswith(ENTRY_PREFIX) and len(value) <= MAX_ENTRY_CHARACTERS
+        for name, value in marks.items()
+        if name.startswith(ENTRY_PREFIX) and isinstance(value, str) and len(value) <= MAX_ENTRY_CHARACTERS
     )
     return in_order(one for one in named if one is not None)
 
 
-def notified_on(tags: Mapping[str, str]) -> str:
-    """About what people were sent a message, by a tag that is ours by its form: a run may have it before a verdict."""
-    text = tags.get(NOTIFIED_TAG, "")
+def notified_on(marks: Marks) -> str:
+    """About what people were sent a message, by a mark that is ours by its form: a run may have it before a verdict."""
+    text = text_of(marks, NOTIFIED)
     return text if SentMessages.of(text).value else ""
 
 
-def shadow_on(tags: Mapping[str, str]) -> Shadow | None:
-    """What a run's tags say of a verdict that was only tried out."""
-    return Shadow.of(tags.get(SHADOW_TAG, ""))
+def shadow_on(marks: Marks) -> Shadow | None:
+    """What a run's marks say of a verdict that was only tried out."""
+    return Shadow.of(text_of(marks, SHADOW))
 
 
-def ours_on(tags: Mapping[str, str]) -> Ours:
-    """What of ours is on a run, as its tags say."""
-    written = Written.of(tags)
-    own = {f"health.{name}" for name in written.tags} | ({DIGEST_TAG, WRITTEN_TAG} if is_annotated(tags) else set())
-    own |= {VERDICT_TAG} if bears_verdict(tags) else set()
-    own |= {SHADOW_TAG} if shadow_on(tags) is not None else set()
-    own |= {NOTIFIED_TAG} if notified_on(tags) else set()
+def stopped_on(marks: Marks) -> str:
+    """Why its own training stopped a run; "" where that is not said, or not by us."""
+    text = text_of(marks, STOPPED)
+    return text if stop_of(text) is not None else ""
+
+
+def ours_by_form(marks: Marks) -> frozenset[str]:
+    """The names of marks that are ours by what they say: a run may have them without a verdict, and no record names
+    them.
+    """
+    live, stop = text_of(marks, LIVE), text_of(marks, STOP)
+    found = {
+        EXIT: is_exit_value(text_of(marks, EXIT)),
+        STOPPED: bool(stopped_on(marks)),
+        SHADOW: shadow_on(marks) is not None,
+        NOTIFIED: bool(notified_on(marks)),
+        LIVE: live in LIVE_WORDS,
+        STOP: stop_of(stop) is not None or stop == STOP_WANDB_TAG,
+    }
+    return frozenset(name for name, ours in found.items() if ours)
+
+
+def ours_on(marks: Marks) -> Ours:
+    """What of ours is on a run, as its marks say."""
+    written = Written.of(marks)
+    own = written.names | ours_by_form(marks)
+    own |= {DIGEST, WRITTEN} if is_annotated(marks) else set()
+    own |= {VERDICT} if bears_verdict(marks) else set()
+    there = own & marks.keys()
+    measures = frozenset(filter(is_measure, there))
     return Ours(
-        tags=len(own & tags.keys()),
-        metrics=len(written.metrics),
+        tags=len(there - measures),
+        metrics=len(measures),
         files=len(written.all_files),
-        note=owns_note(tags),
-        acks=len(entries_on(tags)),
-        exit=EXIT_TAG in tags or stop_of(tags.get(STOPPED_TAG, "")) is not None,
+        note=owns_note(marks),
+        acks=len(entries_on(marks)),
     )
 
 
-def changed_marks(
-    tags: Mapping[str, str], own: frozenset[str], entries: Iterable[Acknowledgement], evidence: str, now: float
-) -> Marks | None:
+def changed_answers(
+    marks: Marks, own: frozenset[str], entries: Iterable[Acknowledgement], evidence: str, now: float
+) -> AnswerMarks | None:
     """The marks that belong beside the verdict on a run, None where they are there, and while somebody annotates.
 
-    ``own``: the names of tags that are ours by the run's record. Somebody may have annotated the run since, so a mark
+    ``own``: the names of marks that are ours by the run's record. Somebody may have annotated the run since, so a mark
     of our form on a run with ``entries`` is ours as well; any other is its owner's, and left as it is.
     """
-    recorded = recorded_on(tags)
+    recorded = recorded_on(marks)
     if recorded is not None and not recorded.is_whole:
         return None
     people = tuple(entries)
     found = (recorded.codes, recorded.cause) if recorded is not None else ((), "")
-    wanted = marks(*found, on_evidence(people, evidence), now)
-    there = Marks(ack=tags.get(ACK_TAG, ""), open=tags.get(OPEN_TAG, ""))
+    wanted = answer_marks(*found, on_evidence(people, evidence), now)
+    there = AnswerMarks(ack=text_of(marks, ACK), open=text_of(marks, OPEN))
     if there.ack and not (is_ack_mark(there.ack) and (ACK in own or people)):
         wanted = replace(wanted, ack=there.ack)
     if there.open and not (is_open_mark(there.open) and (OPEN in own or people)):
@@ -187,15 +231,15 @@ def changed_marks(
     return None if wanted == there else wanted
 
 
-def is_finished(tags: Mapping[str, str]) -> bool:
+def is_finished(marks: Marks) -> bool:
     """Whether a run has a whole annotation, be it outdated."""
-    recorded = recorded_on(tags)
+    recorded = recorded_on(marks)
     return recorded is not None and recorded.is_whole
 
 
 def tagged(
     ref: RunRef,
-    tags: Mapping[str, str],
+    marks: Marks,
     *,
     user: str,
     started: float | None,
@@ -203,18 +247,18 @@ def tagged(
     experiment: str = "",
     acks: tuple[Acknowledgement, ...] = (),
 ) -> TaggedRun:
-    """What the tags say of a run's annotation: nothing of one that is not ours or was never finished. ``acks``: the
+    """What the marks say of a run's annotation: nothing of one that is not ours or was never finished. ``acks``: the
     entries that are about what the run is now.
     """
-    recorded = recorded_on(tags)
-    if recorded is None or not is_finished(tags):
-        shadow = shadow_on(tags)
+    recorded = recorded_on(marks)
+    if recorded is None or not is_finished(marks):
+        shadow = shadow_on(marks)
         return TaggedRun(ref=ref, verdict=None, user=user, experiment=experiment, started=started, shadow=shadow)
     return TaggedRun(
         ref=ref,
-        verdict=Verdict(tags[VERDICT_TAG]),
+        verdict=recorded.verdict,
         codes=recorded.codes,
-        summary=tags.get("health.summary", ""),
+        summary=text_of(marks, SUMMARY),
         cause=recorded.cause,
         certainty=recorded.certainty,
         user=user,
@@ -227,7 +271,7 @@ def tagged(
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """The names of our files, metrics and tags (without prefix) that a run has.
+    """The names of our files and marks that a run has; ``metrics`` are the marks that are numbers.
 
     ``missing``: files that could not be uploaded, as far as anybody can tell. ``note``: the description has a block of
     ours. ``digest``: of the annotation that they are, or the mark of the one under way.
@@ -241,21 +285,33 @@ class Written:
     digest: str = ""
 
     @classmethod
-    def of(cls, tags: Mapping[str, str]) -> Written:
-        """What a run's tags say, as far as it can be ours: anybody may have changed it."""
-        document = _document_of(tags)
-        if document is None or not (is_annotated(tags) or document.get("tool") == TOOL):
+    def of(cls, marks: Marks) -> Written:
+        """What a run's marks say, as far as it can be ours: anybody may have changed it."""
+        document = _document_of(marks)
+        if document is None or not (is_annotated(marks) or document.get("tool") == TOOL):
             return cls()
         digest = document.get("digest")
         return cls(
             files=frozenset(filter(is_file_name, _strings(document.get("files")))),
             metrics=frozenset(_strings(document.get("metrics"))),
-            tags=frozenset(name for name in _strings(document.get("tags")) if not name.startswith(_OURS_OF_PEOPLE))
+            tags=frozenset(name for name in _strings(document.get("tags")) if not name.startswith(ENTRY_PREFIX))
             - _RESERVED,
             missing=frozenset(filter(is_file_name, _strings(document.get("missing")))),
             note=document.get("note", bool(document)) is True,
             digest=digest if isinstance(digest, str) and _is_digest(digest) else "",
         )
+
+    @classmethod
+    def naming(cls, names: Iterable[str], **others: Any) -> Written:
+        """A record of these marks."""
+        marks = frozenset(names)
+        measures = frozenset(filter(is_measure, marks))
+        return cls(metrics=measures, tags=marks - measures, **others)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of all our marks."""
+        return self.metrics | self.tags
 
     @property
     def all_files(self) -> frozenset[str]:
@@ -277,7 +333,7 @@ class Written:
         )
 
     def beside(self, earlier: Written) -> Written:
-        """As much of it as one tag takes together with all of ``earlier``.
+        """As much of it as one mark takes together with all of ``earlier``.
 
         A name that is not recorded would be taken for the user's later.
         """
@@ -291,10 +347,7 @@ class Written:
                 note=self.note,
                 digest=self.digest,
             )
-            if (
-                not (files or metrics or tags or missing)
-                or len(_document(earlier | kept)) <= MAX_TAG_VALUE - _DIGEST_ROOM
-            ):
+            if not (files or metrics or tags or missing) or len(_document(earlier | kept)) <= MAX_MARK - _DIGEST_ROOM:
                 return kept
             (metrics or files or missing or tags).pop()
 
@@ -304,7 +357,7 @@ class Written:
 
     @property
     def value(self) -> str:
-        """For the tag's value; empty when there is nothing to record."""
+        """For the mark; empty when there is nothing to record."""
         kept = self.beside(Written())
         return _document(kept) if kept else ""
 

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from tracker_health.errors import StoreRefused
 from tracker_health.evidence import Request, RunRef, TextLog
-from tracker_health.judge.annotations import Annotations, Shadow
-from tracker_health.stores.base import Cleared, Ours
+from tracker_health.stores.base import RunRecord
+from tracker_health.stores.common.tracked_run import ReadOnlyRun
 from tracker_health.stores.files.tree import RunFile
 from tracker_health.stores.folder.directory import DirectoryRun
-from tracker_health.text import printable
-from tracker_health.words.acknowledgements import Acknowledgement
 
 
-class OneFileRun(DirectoryRun):
+class OneFileRun(ReadOnlyRun, DirectoryRun):
     """A run of which one file is known. What lies beside that is not looked at."""
+
+    _what = "a file"
+    _instead = "use check, or annotate the folder of the run"
 
     def __init__(self, path: str | Path) -> None:
         place = Path(path)
         super().__init__(place.parent)
         self._given, self._place = str(path), place
 
-    @property
-    def ref(self) -> RunRef:
-        return RunRef(store="directory", id=self._given, name=self._place.name)
+    @cached_property
+    def record(self) -> RunRecord:
+        ref = RunRef(store="directory", id=self._given, name=self._place.name)
+        return replace(super().record, ref=ref, marks=dict)
 
     @cached_property
     def files(self) -> tuple[RunFile, ...]:
@@ -36,34 +37,6 @@ class OneFileRun(DirectoryRun):
 
     def saved(self, request: Request) -> None:
         """What lies beside the file is not looked at."""
-
-    def write(self, annotations: Annotations) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
-        raise self._refused()
-
-    def _refused(self) -> StoreRefused:
-        message = f"{printable(self._given)} is a file, onto which no verdict can be written"
-        return StoreRefused(message, "use check, or annotate the folder of the run")
-
-    def write_shadow(self, shadow: Shadow) -> None:  # noqa: ARG002 - the protocol's
-        raise self._refused()
-
-    def mark_notified(self, value: str) -> None:  # noqa: ARG002
-        raise self._refused()
-
-    def acknowledge(self, entry: Acknowledgement) -> None:  # noqa: ARG002
-        raise self._refused()
-
-    def acknowledgements(self) -> tuple[Acknowledgement, ...]:
-        return ()
-
-    def clear(self, *, acks: bool = False) -> Cleared:  # noqa: ARG002
-        return Cleared(found=False)
-
-    def ours(self) -> Ours:
-        return Ours()
-
-    def _annotation(self) -> dict[str, Any] | None:
-        return None
 
     def _nothing_found(self, log: TextLog | None) -> str:
         found = super()._nothing_found(log) if log is not None else ""

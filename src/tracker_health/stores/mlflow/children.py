@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from tracker_health.evidence import Child, Children, RunRef
 from tracker_health.stores.common.record import tagged
+from tracker_health.stores.mlflow.marks import marks_in
 from tracker_health.stores.remote.paging import Paging
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _below(client: MlflowClient, run: Any) -> Iterator[Any]:
 def _child(record: Any) -> Child:
     info = record.info
     ref = RunRef(store="mlflow", id=info.run_id, name=info.run_name or info.run_id)
-    known = tagged(ref, record.data.tags, user="", started=None, last_step=None)
+    known = tagged(ref, marks_in(record.data.tags), user="", started=None, last_step=None)
     return Child(
         id=ref.id,
         name=ref.name,

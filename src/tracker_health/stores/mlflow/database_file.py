@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tracker_health.errors import ReadError, RunNotFound
 from tracker_health.readers.files.regular_file import open_regular
-from tracker_health.stores.base import TrackedRun
+from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.mlflow.private_copy import has_log, private_copy, read_only
 from tracker_health.text import count, printable
 

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import did_you_mean
 from tracker_health.errors import RunNotFound
-from tracker_health.stores.base import Period, TaggedRun
-from tracker_health.stores.common.record import DIGEST_TAG, SHADOW_TAG, entries_on, is_finished, recorded_on, tagged
+from tracker_health.stores.base import TaggedRun
+from tracker_health.stores.common.record import DIGEST, entries_on, is_finished, recorded_on, shadow_on, tagged
+from tracker_health.stores.found import Period
 from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.bulk import BulkHistories
 from tracker_health.stores.mlflow.connection import connect, folder_of, moved
 from tracker_health.stores.mlflow.failures import shown, translated
+from tracker_health.stores.mlflow.marks import latest_points, marks_in
 from tracker_health.stores.mlflow.run import MlflowRun, last_heard, last_step_of, ref_of, state_of
 from tracker_health.stores.mlflow.stored_files.empty_runs import EmptyRuns
 from tracker_health.stores.mlflow.stored_files.store_files import require_plain_experiments
-from tracker_health.stores.mlflow.writer import latest_points
 from tracker_health.stores.remote import hosts
 from tracker_health.stores.remote.answers import ExcessiveAnswer
 from tracker_health.stores.remote.paging import Paging
@@ -76,7 +77,7 @@ class SweptMlflowRun:
     def open(self) -> MlflowRun:
         """The run with the record that it has now: another sweep may have been here."""
         run = self._listed.open()
-        run.refresh()
+        run.look()
         return run
 
 
@@ -117,10 +118,10 @@ def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -
             random.shuffle(chosen)
             chosen.sort(key=lambda record: not latest_points(record))  # a parent tells how the runs below it fared
             for listed in _expected(chosen, client, uri, batch):
-                info, tags = listed.record.info, listed.record.data.tags
+                info, marks = listed.record.info, marks_in(listed.record.data.tags)
                 silent = info.status == "RUNNING"
-                state = json.dumps([info.status, info.end_time, last_heard(listed.record), tags.get(DIGEST_TAG)])
-                annotated = is_finished(tags) or SHADOW_TAG in tags
+                state = json.dumps([info.status, info.end_time, last_heard(listed.record), marks.get(DIGEST)])
+                annotated = is_finished(marks) or shadow_on(marks) is not None
                 at = None if silent else info.end_time
                 since = (last_heard(listed.record) if at is None else at) / 1000
                 yield SweptMlflowRun(info.run_id, state, annotated, silent, since, listed)
@@ -140,29 +141,29 @@ def tagged_runs(
     experiments = _experiments(client, uri, names)
     for page in _pages(client, uri, experiments, " and ".join(filter(None, (where, recent)))):
         for record in page:
-            info, tags = record.info, record.data.tags
+            info, marks = record.info, marks_in(record.data.tags)
             yield tagged(
                 ref_of(record, uri),
-                tags,
-                user=tags.get("mlflow.user", info.user_id or ""),
+                marks,
+                user=record.data.tags.get("mlflow.user", info.user_id or ""),
                 experiment=experiments.get(info.experiment_id, ""),
                 started=None if info.start_time is None else info.start_time / 1000,
                 last_step=last_step_of(record),
-                acks=on_evidence(entries, state_of(record)) if (entries := entries_on(tags)) else (),
+                acks=on_evidence(entries, state_of(record)) if (entries := entries_on(marks)) else (),
             )
 
 
 def _expected(page: Sequence[Any], client: MlflowClient, uri: str, batch: Batch) -> list[ListedMlflowRun]:
     for record in page:
         latest = {name: point.step for name, point in latest_points(record).items()}
-        batch.histories.expect(record.info.run_id, latest, annotated=is_finished(record.data.tags))
+        batch.histories.expect(record.info.run_id, latest, annotated=is_finished(marks_in(record.data.tags)))
     return [ListedMlflowRun(record, client, uri, batch) for record in page]
 
 
 def _may_be_silent(record: Any, period: Period) -> bool:
     """Whether a run is silent, but for the runs below it, or has a verdict that says so."""
     heard = last_heard(record) / 1000
-    recorded = recorded_on(record.data.tags)
+    recorded = recorded_on(marks_in(record.data.tags))
     is_called_so = recorded is not None and recorded.ended == Ended.SILENT
     return period.since <= heard and (heard <= period.silent_since or is_called_so)
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tracker_health.errors import ReadError, RunNotFound
-from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
+from tracker_health.evidence import Evidence, Problem, Request, Series
 from tracker_health.readers.files.json_lines import as_number
 from tracker_health.readers.mlflow_folder import (
     META_FILE,
@@ -27,7 +27,8 @@ from tracker_health.readers.mlflow_folder import (
     status_of,
 )
 from tracker_health.roles import OWN_PREFIXES
-from tracker_health.stores.base import TrackedRun
+from tracker_health.stores.base import RunRecord
+from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.files.reading import read_files, relevant_files
 from tracker_health.stores.files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.folder.directory import DirectoryRun
@@ -156,10 +157,12 @@ class LoneMlflowRun(DirectoryRun):
         super().__init__(folder)
         self._meta = meta
 
-    @property
-    def ref(self) -> RunRef:
+    @cached_property
+    def record(self) -> RunRecord:
+        folder = super().record
         name = self._meta.get("run_name") or self._tags.get("mlflow.runName") or run_id_of(self._meta)
-        return replace(super().ref, name=printable(name))
+        ref = replace(folder.ref, name=printable(name))
+        return replace(folder, ref=ref, traits=self._traits, heard=self._heard)
 
     @cached_property
     def files(self) -> tuple[RunFile, ...]:
@@ -173,13 +176,13 @@ class LoneMlflowRun(DirectoryRun):
         known = experiment.get("experiment_id") == self._meta.get("experiment_id", "") and not run_id_of(experiment)
         return str(experiment.get("name") or "") if known else ""
 
-    def traits(self) -> Mapping[str, str]:
+    def _traits(self) -> Mapping[str, str]:
         """The run's tags, without ours, and the experiment's name where its folder is around the run's."""
         name = {"experiment": self._experiment} if self._experiment else {}
         theirs = {key: value for key, value in self._tags.items() if not key.startswith(OWN_PREFIXES)}
         return {**name, **{f"tag:{key}": value for key, value in theirs.items()}}
 
-    def heard(self) -> float | None:
+    def _heard(self) -> float | None:
         """When a run that claims to go on logged its last metric, or began."""
         if status_of(self._meta) not in _LIVE:
             return None

@@ -7,9 +7,8 @@ import json
 import math
 import re
 import time
-from collections.abc import Container, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,45 +23,29 @@ from tracker_health.errors import (
     WriteError,
 )
 from tracker_health.evidence import Children, Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
-from tracker_health.judge.annotations import NOTIFIED, Annotations, Shadow
+from tracker_health.judge.annotations import PICTURE_FILE
 from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS
 from tracker_health.report.resume_point import Shelf
 from tracker_health.roles import OWN_PREFIXES
-from tracker_health.stores.base import Cleared, Ours, Recorded, WrittenInPart
-from tracker_health.stores.common.exits import ending_seen
-from tracker_health.stores.common.ownership import in_the_way
-from tracker_health.stores.common.record import (
-    EXIT_TAG,
-    NOTIFIED_TAG,
-    SHADOW_TAG,
-    Written,
-    changed_marks,
-    entries_on,
-    notified_on,
-    ours_on,
-    recorded_on,
-    shadow_on,
-)
+from tracker_health.stores.base import RunRecord
+from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.files.reading import opened_files
 from tracker_health.stores.files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.mlflow import last_word
-from tracker_health.stores.mlflow.acknowledgement_tags import MlflowMarks, remove_tag
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.children import children_of
 from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved, refuse_copy, why_read_itself
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.histories import read_history
 from tracker_health.stores.mlflow.last_activity import in_seconds, last_heard_of
+from tracker_health.stores.mlflow.marks import MlflowMarks, called, latest_points, remove_tag
 from tracker_health.stores.mlflow.old_database import copy_of
 from tracker_health.stores.mlflow.stored_files.all_checkpoints import saved_by
 from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree
+from tracker_health.stores.mlflow.stored_files.health_folder import IMAGES_TAG, HealthFolder
 from tracker_health.stores.mlflow.stored_files.store_files import require_plain_run
-from tracker_health.stores.mlflow.writer import MlflowWriter, latest_points
 from tracker_health.stores.remote.reasons import TORN, TORN_HINT
 from tracker_health.text import printable
-from tracker_health.words.acknowledgements import Acknowledgement, on_evidence
-from tracker_health.words.gap_names import LIVE_TAG, LIVE_WORDS, STOP_TAG, STOPPED_TAG
-from tracker_health.words.stopped import stop_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -133,8 +116,11 @@ def hint_on_id(text: str) -> str:
     return ""
 
 
-class MlflowRun:
+class MlflowRun(TrackedRun):
     """A run that is tracked in MLflow, as it was when opened."""
+
+    is_whole = False
+    note = "block"
 
     def __init__(
         self,
@@ -152,17 +138,35 @@ class MlflowRun:
         self._artifacts = ArtifactTree(client, run, uri, None if batch is None else batch.empty_runs)
 
     @cached_property
-    def ref(self) -> RunRef:
-        return ref_of(self._run, self._uri)
+    def record(self) -> RunRecord:
+        return RunRecord(
+            ref=ref_of(self._run, self._uri),
+            shown=f"MLflow run {self._run.info.run_id}",
+            marks=lambda: self._marks,
+            naming=called,
+            traits=self._traits,
+            remarks=self._remarks,
+            heard=self._heard,
+            is_over=self._run.info.status in _ENDED,
+            last_step=last_step_of(self._run),
+            state=lambda: state_of(self._run),
+            evidence=lambda: state_of(self._run),
+            shared=self._is_shared(),
+        )
 
-    def traits(self) -> Mapping[str, str]:
+    def look(self) -> None:
+        self._run = _fetched(self._client, self._uri, self._run.info.run_id)
+        for name in ("record", "_marks", "_latest", "_names"):
+            self.__dict__.pop(name, None)
+
+    def _traits(self) -> Mapping[str, str]:
         """The experiment's name and the run's tags, without ours."""
         with translated("the experiment of the run could not be read", self._uri):
             name = self._client.get_experiment(self._run.info.experiment_id).name
         tags = {f"tag:{key}": value for key, value in self._run.data.tags.items() if _is_theirs(key)}
         return {"experiment": name, **tags}
 
-    def remarks(self) -> tuple[str, ...]:
+    def _remarks(self) -> tuple[str, ...]:
         """That it is deleted, in another experiment than its address says, or has artifacts out of reach."""
         info, remarks = self._run.info, []
         if info.lifecycle_stage == "deleted":
@@ -178,13 +182,12 @@ class MlflowRun:
             remarks.append(self._artifacts.apart)
         return tuple(remarks)
 
-    @property
-    def shared(self) -> bool:
+    def _is_shared(self) -> bool:
         """Whether the store is no file of this machine."""
         is_databricks = self._uri.partition(":")[0] == "databricks"  # also without a profile, which has no //
         return is_databricks or (not self._uri.startswith(_OF_THIS_MACHINE) and "://" in self._uri)
 
-    def heard(self) -> float | None:
+    def _heard(self) -> float | None:
         """When a run that claims to go on, or a run below it, logged its last metric, or began."""
         if self._run.info.status not in _LIVE:
             return None
@@ -203,58 +206,6 @@ class MlflowRun:
             found = self._client.search_runs([info.experiment_id], below, max_results=_MOST_BELOW, order_by=order)
             return max([own, *(max(last_heard(run), run.info.end_time or 0) / 1000 for run in found)])
         return None
-
-    def exit(self) -> str:
-        return str(self._run.data.tags.get(EXIT_TAG, ""))
-
-    def stopped(self) -> str:
-        text = str(self._run.data.tags.get(STOPPED_TAG, ""))
-        return text if stop_of(text) is not None else ""
-
-    def notified(self) -> str:
-        return notified_on(self._run.data.tags)
-
-    def why_not_asked(self) -> str:
-        return ""
-
-    def asked_to_stop(self) -> bool:
-        return bool(self._run.data.tags.get(STOP_TAG))
-
-    def ask_to_stop(self, request: str) -> None:
-        """Set the tag ``health.stop``, unless somebody has done so by hand.
-
-        Raises:
-            StoreRefused: no permission, or the run is deleted.
-            WriteError: the tag could not be written.
-        """
-        self.refresh()
-        self._require_active()
-        there = self._run.data.tags.get(STOP_TAG, "")
-        if there and stop_of(there) is None:
-            return
-        self._set_tag(STOP_TAG, request)
-
-    def last_step(self) -> int | None:
-        return last_step_of(self._run)
-
-    def state(self) -> str:
-        """From the last point of each metric, and from how its owner ended the run: 16 hexadecimal digits."""
-        return state_of(self._run)
-
-    def is_in_state(self, state: str) -> bool:
-        return state == self.state()
-
-    def evidence(self) -> str:
-        return self.state()
-
-    def acknowledgements(self) -> tuple[Acknowledgement, ...]:
-        return on_evidence(entries_on(self._run.data.tags), self.evidence())
-
-    def shadow(self) -> Shadow | None:
-        return shadow_on(self._run.data.tags)
-
-    def ours(self) -> Ours:
-        return ours_on(self._run.data.tags)
 
     def fingerprint(self, request: Request) -> str:
         """From the run's record and, where reading would open them, the artifacts' paths and sizes: 16 hex digits."""
@@ -324,138 +275,51 @@ class MlflowRun:
         if self._batch:
             self._batch.histories.forget(self._run.info.run_id)
 
-    def recorded(self) -> Recorded | None:
-        return recorded_on(self._run.data.tags)
-
-    def write(self, annotations: Annotations) -> tuple[str, ...]:
-        """Make the run have these annotations and no older ones. Nothing changes that is not ours.
-
-        Gives what was left out because something of the user's has its name or its room.
-
-        Raises:
-            StoreRefused: no permission, or the run is deleted (nothing is written then).
-            WrittenInPart: all but the files, or but the description, was written.
-            WriteError: something of the user's is in the way (nothing is written then), or another annotator is at
-                work. Or something could not be written (the digest then says ``pending``).
-        """
-        self.refresh()
-        self._require_active()
-        doing = f"the verdict could not be written onto MLflow run {self.ref.id}"
-        try:
-            with translated(doing, self._uri, otherwise=WriteError):
-                omitted = MlflowWriter(self._client, self._run, self._uri).write(annotations)
-                if self._run.info.status in _ENDED:
-                    self._take_mark_off()
-        except WrittenInPart:
-            self.refresh()
-            raise
-        self.refresh()
-        self.settle(time.time())  # somebody may have answered meanwhile
-        return omitted
-
-    def acknowledge(self, entry: Acknowledgement) -> None:
-        """Add an entry, in a tag of its own, and bring the marks beside the verdict up to date.
-
-        Raises:
-            StoreRefused: no permission, or the run is deleted.
-            WriteError: the run takes no more entries, or another annotator is at work.
-        """
-        self.refresh()
-        self._require_active()
-        with self._marking():
-            self._marks.add(entry)
-
-    def settle(self, now: float) -> None:
-        tags = self._run.data.tags
-        if changed_marks(tags, Written.of(tags).tags, entries_on(tags), self.evidence(), now) is not None:
-            with self._marking():
-                self._marks.settle(now)
-
-    def mark_notified(self, value: str) -> None:
-        """Renew the tag ``health.notified``.
-
-        Raises:
-            StoreRefused: no permission, or the run is deleted.
-        """
-        self.refresh()
-        self._require_active()
-        tags = self._run.data.tags
-        if tags.get(NOTIFIED_TAG) and not notified_on(tags) and NOTIFIED not in Written.of(tags).tags:
-            return  # the owner's
-        self._set_tag(NOTIFIED_TAG, value)
-
-    def _set_tag(self, tag: str, value: str) -> None:
-        doing = f"the tag {tag} could not be written onto MLflow run {self.ref.id}"
-        with translated(doing, self._uri, otherwise=WriteError):
-            self._client.set_tag(self._run.info.run_id, tag, value)
-        self.refresh()
-
-    def write_shadow(self, shadow: Shadow) -> None:
-        """Put the tag ``health.shadow`` onto the run.
-
-        Raises:
-            StoreRefused: no permission, or the run is deleted.
-            WriteError: the run has such a tag of its owner's.
-        """
-        self.refresh()
-        self._require_active()
-        there = self._run.data.tags.get(SHADOW_TAG, "")
-        if there and Shadow.of(there) is None:
-            raise in_the_way(f"the tag {SHADOW_TAG} of MLflow run {self.ref.id}")
-        if there != shadow.value:
-            self._set_tag(SHADOW_TAG, shadow.value)
-
-    @property
-    def _marks(self) -> MlflowMarks:
-        def fetch() -> tuple[Any, str]:
-            run = self._client.get_run(self._run.info.run_id)
-            return run, state_of(run)
-
-        return MlflowMarks(self._client, self._run.info.run_id, fetch)
+    # Ours
 
     @contextmanager
-    def _marking(self) -> Iterator[None]:
-        doing = f"the acknowledgement could not be written onto MLflow run {self.ref.id}"
+    def writing(self, doing: str, *, live: bool = False) -> Iterator[None]:  # noqa: ARG002 - a tag is taken any time
+        self.look()
+        self._require_active()
         with translated(doing, self._uri, otherwise=WriteError):
             yield
-        self.refresh()
 
-    def clear(self, *, acks: bool = False) -> Cleared:
-        """Remove everything tracker-health wrote. Metrics cannot be deleted: they are hidden behind a NaN.
+    @cached_property
+    def _marks(self) -> MlflowMarks:
+        return MlflowMarks(self._client, self._run)
 
-        Raises:
-            StoreRefused: no permission, or the run is deleted.
-            WriteError: something could not be taken off; the digest then says ``pending``.
-        """
-        self.refresh()
-        self._require_active()
-        doing = f"the annotation could not be taken off MLflow run {self.ref.id}"
-        with translated(doing, self._uri, otherwise=WriteError):
-            writer = MlflowWriter(self._client, self._run, self._uri)
-            cleared = writer.clear(exit_stays=ending_seen(self) is not None)
-            marked = self._take_mark_off() | self._take_shadow_off()
-            removed = self._marks.remove() if acks else 0
-        self.refresh()
-        left = len(entries_on(self._run.data.tags))
-        stays = cleared.exit or bool(self.stopped())
-        return replace(cleared, found=cleared.found or marked or bool(removed), exit=stays, acks=left)
+    def set_marks(self, changes: Mapping[str, Any]) -> frozenset[str]:
+        return self._marks.change(changes)
 
-    def _take_shadow_off(self) -> bool:
-        if self.shadow() is None:
-            return False
-        remove_tag(self._client, self._run.info.run_id, SHADOW_TAG)
-        return True
+    @cached_property
+    def _own_files(self) -> HealthFolder:
+        return HealthFolder(self._run.info.artifact_uri, self._uri)
 
-    def _take_mark_off(self) -> bool:
-        """Take off the mark that a run went wrong while it went on, and our request that it stop: once that is over,
-        its verdict stands.
-        """
-        tags = self._run.data.tags
-        marks = [LIVE_TAG] * (tags.get(LIVE_TAG) in LIVE_WORDS)
-        marks += [STOP_TAG] * (stop_of(tags.get(STOP_TAG, "")) is not None)
-        for tag in marks:
-            self._client.delete_tag(self._run.info.run_id, tag)
-        return bool(marks)
+    def _reaching_files(self) -> AbstractContextManager[None]:
+        at = self._run.info.artifact_uri
+        return translated("its files could not be written", self._uri, otherwise=ReadError, at=at)
+
+    def list_files(self) -> Mapping[str, str]:
+        with self._reaching_files():
+            return dict.fromkeys(self._own_files.listed(), "")
+
+    def get_file(self, name: str, limit: int) -> bytes:
+        with self._reaching_files():
+            return self._own_files.read(name, limit)
+
+    def put_files(self, files: Mapping[str, bytes]) -> None:
+        with self._reaching_files():
+            self._own_files.upload(files)
+
+    def delete_files(self, names: Iterable[str]) -> frozenset[str]:
+        gone = frozenset(names)
+        left = self._own_files.delete(gone)
+        if IMAGES_TAG not in self._run.data.tags and PICTURE_FILE not in gone:
+            return left
+        pictures, alone = self._own_files.remove_picture()
+        if alone:  # by this tag MLflow's pages look for images
+            remove_tag(self._client, self._run.info.run_id, IMAGES_TAG)
+        return left | pictures
 
     def _require_active(self) -> None:
         refuse_copy(self._uri)
@@ -472,12 +336,6 @@ class MlflowRun:
             )
         command = command_on(self._uri, f"mlflow runs restore --run-id {info.run_id}")
         raise StoreRefused(f"MLflow run {info.run_id} is deleted", command)
-
-    def refresh(self) -> None:
-        """Look at the run's record again."""
-        self._run = _fetched(self._client, self._uri, self._run.info.run_id)
-        self.__dict__.pop("_latest", None)
-        self.__dict__.pop("_names", None)
 
     @cached_property
     def _latest(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path, PurePosixPath
 from socket import gaierror
 from threading import Lock
@@ -21,11 +21,11 @@ from urllib.request import Request as HttpRequest
 
 from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused, StoreUnavailable, optional_packages
 from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef
-from tracker_health.judge.annotations import Annotations, Shadow
 from tracker_health.readers.files.random_access import LocalFile, RandomAccess
 from tracker_health.readers.files.ranged_file import SMALLEST, PartsRefused, RangedFile, Remote
-from tracker_health.stores.base import Cleared, Recorded, Untracked
+from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.temporary import TemporaryFolder
+from tracker_health.stores.common.tracked_run import ReadOnlyRun
 from tracker_health.stores.files.reading import read_files
 from tracker_health.stores.files.tree import AboveLimit, RunFile
 from tracker_health.stores.remote import hosts
@@ -35,7 +35,6 @@ from tracker_health.stores.remote.progress import downloading
 from tracker_health.stores.remote.reasons import TORN, TORN_HINT
 from tracker_health.stores.remote.web import opener
 from tracker_health.text import decoded_once, printable, size_of, without_userinfo
-from tracker_health.words.acknowledgements import Acknowledgement
 
 _CHECKPOINT = re.compile(r".*[^/]\.(pt|pth|ckpt|bin|tar)", re.IGNORECASE)
 _WEB = frozenset({"http", "https"})
@@ -82,8 +81,11 @@ class _File:
     whole: Callable[[Path], None]
 
 
-class UrlRun(Untracked):
+class UrlRun(ReadOnlyRun):
     """A run of which only one checkpoint is known."""
+
+    _what = "a file on a server"
+    _instead = "use check, or annotate the run that the checkpoint is of"
 
     def __init__(self, url: str, file: _File) -> None:
         self._url = url
@@ -97,16 +99,17 @@ class UrlRun(Untracked):
         self._counting = Lock()
         self._spent, self._limit = 0, Request.max_download
 
-    @property
-    def ref(self) -> RunRef:
+    @cached_property
+    def record(self) -> RunRecord:
         web = urlsplit(self._url).scheme.lower() in _WEB
-        return RunRef(store="url", id=self._shown, name=self.files[0].path, url=self._shown if web else None)
-
-    def traits(self) -> Mapping[str, str]:
-        return {}
-
-    def remarks(self) -> tuple[str, ...]:
-        return ()
+        return RunRecord(
+            ref=RunRef(store="url", id=self._shown, name=self.files[0].path, url=self._shown if web else None),
+            shown=self._shown,
+            marks=dict,
+            naming=str,
+            evidence=lambda: f"{self._file.size} {self._file.version}",
+            why_not_asked="no training looks there for such a request: it is a folder or a file",
+        )
 
     def fingerprint(self, request: Request) -> str:  # noqa: ARG002 - the protocol's
         content = f"{self._shown} {self._file.size} {self._file.version}"
@@ -156,30 +159,8 @@ class UrlRun(Untracked):
             self._folder = None
             self._path = None
 
-    def recorded(self) -> Recorded | None:
-        return None
-
-    def write(self, annotations: Annotations) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
-        raise self._refused()
-
-    def write_shadow(self, shadow: Shadow) -> None:  # noqa: ARG002
-        raise self._refused()
-
-    def mark_notified(self, value: str) -> None:  # noqa: ARG002
-        raise self._refused()
-
-    def acknowledge(self, entry: Acknowledgement) -> None:  # noqa: ARG002
-        raise self._refused()
-
-    def _refused(self) -> StoreRefused:
-        message = f"{self._shown} is a file on a server, onto which no verdict can be written"
-        return StoreRefused(message, "use check, or annotate the run that the checkpoint is of")
-
-    def evidence(self) -> str:
-        return f"{self._file.size} {self._file.version}"
-
-    def clear(self, *, acks: bool = False) -> Cleared:  # noqa: ARG002
-        return Cleared(found=False)
+    def saved(self, request: Request) -> None:
+        """What lies beside it is not known."""
 
     def _downloaded(self) -> Path:
         if self._folder is None:

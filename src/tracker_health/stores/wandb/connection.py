@@ -67,8 +67,10 @@ mutation CreateRunFiles($entity: String!, $project: String!, $run: String!, $fil
 # Whether there is any: most runs have none, and a list of them takes two more requests.
 _ANY_ARTIFACT = "outputArtifacts(first: 1) { edges { node { id } } }"
 _FILE = "id name url directUrl sizeBytes mimetype updatedAt md5"
-_FILES = f"files(first: %d%s) {{ edges {{ node {{ {_FILE} }} }} pageInfo {{ hasNextPage }} }}"
+_FILES = f"{{ edges {{ node {{ {_FILE} }} }} pageInfo {{ hasNextPage }} }}"
 _FIRST_FILES = 100
+OWN_FILES = "%health/%"
+"""The pattern of the places where files of ours lie."""
 # Clouds that several domains lead to: whichever the page's address has, the configured one will do.
 _ONE_CLOUD = ("wandb.ai", "forge.coreweave.com")
 
@@ -116,8 +118,8 @@ class Connection:
         """
         return self._bounded(doing, WriteError, 0, call, *arguments)
 
-    def run(self, address: Address, files: tuple[str, ...] = ()) -> Any:
-        """The run of the SDK's, as it is now, with its files, for ``files_of``: those with these names, or the first of
+    def run(self, address: Address, *, own_files: bool = False) -> Any:
+        """The run of the SDK's, as it is now, with its files, for ``files_of``: those where ours lie, or the first of
         all.
 
         Raises:
@@ -127,7 +129,7 @@ class Connection:
         shown = printable(f"{entity}/{address.project}/{address.run}")
         names = {"entity": entity, "project": address.project, "run": address.run}
         again = self.question("Run", "run(name: $run) { id }", **names)
-        return self.asked(f"W&B run {shown}", self._fresh, *names.values(), files, again=again)
+        return self.asked(f"W&B run {shown}", self._fresh, *names.values(), own_files, again=again)
 
     # Changes
 
@@ -201,10 +203,10 @@ class Connection:
             raise RunNotFound("your account has no default entity", "set WANDB_ENTITY, or wandb:ENTITY/PROJECT/RUN")
         return str(entity)
 
-    def _fresh(self, entity: str, project: str, run_id: str, files: tuple[str, ...]) -> Any:
+    def _fresh(self, entity: str, project: str, run_id: str, own_files: bool) -> Any:
         # Not api.run(): it keeps runs as they were, and asks for the entity.
         service = self.api._service_api  # noqa: SLF001
-        run = _run_class(files)(service, entity, project, run_id, lazy=False, api_key=self.api.api_key)
+        run = _run_class(own_files)(service, entity, project, run_id, lazy=False, api_key=self.api.api_key)
         _remove_empty_folders(Path(run.dir))
         return run
 
@@ -301,16 +303,17 @@ def _credentials(server: str, settings: Any) -> dict[str, str]:
 
 
 @cache
-def _run_class(files: tuple[str, ...]) -> type:
-    """The SDK's run, which is asked for with all that is needed of it in one request, these files among it."""
+def _run_class(own_files: bool) -> type:
+    """The SDK's run, which is asked for with all that is needed of it in one request, files among it."""
     from wandb.apis.public import Run
     from wandb.apis.public.runs import RUN_FRAGMENT
 
-    named = _FILES % ((len(files), f", names: {json.dumps(files)}") if files else (_FIRST_FILES, ""))
+    which = f", pattern: {json.dumps(OWN_FILES)}" if own_files else ""
+    files = f"files(first: {_FIRST_FILES}{which}) {_FILES}"
 
     class OneRequestRun(Run):
         def load(self, force: bool = False) -> Any:
-            fragment = f"{RUN_FRAGMENT.rstrip().removesuffix('}')} {_ANY_ARTIFACT} {named} }}"
+            fragment = f"{RUN_FRAGMENT.rstrip().removesuffix('}')} {_ANY_ARTIFACT} {files} }}"
             return self._load_with_fragment(fragment, "RunFragment", force)
 
         @property
@@ -348,9 +351,10 @@ def _upload(run: Any, files: Mapping[str, bytes]) -> None:
     service = run._service_api  # noqa: SLF001
     with TemporaryFolder() as folder:
         path = Path(folder, "file")
-        for file in answer["files"]:
-            path.write_bytes(files[file["name"]])
-            url = urljoin(f"{service.base_url}/", file["uploadUrl"])
+        places = {file["name"]: file["uploadUrl"] for file in answer["files"]}
+        for name in files:  # in their order: by the first the others are known
+            path.write_bytes(files[name])
+            url = urljoin(f"{service.base_url}/", places[name])
             request = messages.UploadFileRequest(url=url, path=str(path), headers=headers)
             service.send_api_request(messages.ApiRequest(upload_file_request=request))
     _commit(run, list(files))

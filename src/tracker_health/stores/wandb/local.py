@@ -21,10 +21,11 @@ from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef, Se
 from tracker_health.judge.annotations import PENDING, Annotations
 from tracker_health.readers.files.regular_file import open_regular, require_written
 from tracker_health.readers.log_formats import log_of
-from tracker_health.stores.base import Cleared, Recorded
-from tracker_health.stores.common.atomic_files import link_among
-from tracker_health.stores.common.locks import locked
-from tracker_health.stores.common.ownership import HEALTH_FOLDER, in_the_way
+from tracker_health.stores.base import RunRecord
+from tracker_health.stores.common.atomic_files import link_among, replace_file
+from tracker_health.stores.common.atomic_files import remove_leftovers as remove_half_files
+from tracker_health.stores.common.ownership import in_the_way
+from tracker_health.stores.common.record import DIGEST, VERDICT, Written
 from tracker_health.stores.files.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.files.naming import is_plain
 from tracker_health.stores.files.reading import is_relevant, read_files
@@ -39,7 +40,7 @@ from tracker_health.stores.wandb.log_writer import (
     restore,
     was_damaged_since,
 )
-from tracker_health.stores.wandb.media import MEDIA_PLACES
+from tracker_health.stores.wandb.media import MEDIA_PLACES, media_of, place_of
 from tracker_health.stores.wandb.transaction_log import LoggedFile, TransactionLog, console_of, read_log, rows_of
 from tracker_health.stores.wandb.values import (
     OWN_KEY,
@@ -49,7 +50,6 @@ from tracker_health.stores.wandb.values import (
     TIME,
     Histories,
     is_metric,
-    summary_of,
 )
 from tracker_health.text import count, listing, printable
 from tracker_health.words.gap_names import LIVE_WANDB_TAGS
@@ -62,6 +62,7 @@ _STAGING = ("artifacts", "staging")
 _ONLINE = "run-"
 _NOT_ASKED = "only files were asked for"
 _OF_A_VERDICT = frozenset({"verdict", "digest", "written"})
+_OF_ITS_OWNER = "of its owner's"
 
 
 class LocalRun(DirectoryRun):
@@ -82,9 +83,29 @@ class LocalRun(DirectoryRun):
         self._left_out = ""
         self._version: tuple[int, ...] = ()
 
-    @property
-    def ref(self) -> RunRef:
-        return RunRef(store="wandb", id=self._given, name=printable(self._log.name or self._log.run_id or self._given))
+    @cached_property
+    def record(self) -> RunRecord:
+        ref = RunRef(store="wandb", id=self._given, name=printable(self._log.name or self._log.run_id or self._given))
+        return replace(
+            super().record,
+            ref=ref,
+            naming=f"{OWN_KEY}{{}} of the summary".format,
+            placing=place_of,
+            traits=self._traits,
+            remarks=self._remarks,
+            heard=lambda: self._heard if self._status == "OPEN" else None,
+            last_step=self._log.last_step,
+            state=lambda: self._log.contents,
+            why_not_asked="its training writes this log and reads nothing back; ask the run on its server",
+        )
+
+    def look(self) -> None:
+        """Look again whether the run goes on, and into the log if that has changed, when they are next asked for."""
+        super().look()
+        for name in ("_status", "_writer"):
+            self.__dict__.pop(name, None)
+        if self._version != _version_of(self._path):
+            self.__dict__.pop("_read", None)
 
     # Reading
 
@@ -173,14 +194,14 @@ class LocalRun(DirectoryRun):
         logged = self._staged.get(path)
         return str(self._folder / path) if logged is None else logged.staged
 
-    def traits(self) -> Mapping[str, str]:
+    def _traits(self) -> Mapping[str, str]:
         """The project, with and without the entity before it, and the tags, which have no values."""
         log = self._log
         project = f"{log.entity}/{log.project}" if log.entity else log.project
         tags = {f"tag:{tag}": "" for tag in log.tags if tag not in OWN_TAGS | LIVE_WANDB_TAGS}
         return {**({"project": project} if log.project else {}), **tags}
 
-    def remarks(self) -> tuple[str, ...]:
+    def _remarks(self) -> tuple[str, ...]:
         remarks = []
         if self._log.torn:
             remarks.append("the end of its log is cut off in the middle of a record: what came before was read")
@@ -188,22 +209,10 @@ class LocalRun(DirectoryRun):
             remarks.append("its log has no exit record: it is still going on, was killed or lost, or nobody closed it")
         return tuple(remarks)
 
-    def heard(self) -> float | None:
-        """When a run without an exit was last heard of: W&B writes several records a minute."""
-        return self._heard if self._status == "OPEN" else None
-
     def stopped(self) -> str:
+        """As its training has it in the log, which stays as it is."""
         text = self._log.stopped
         return text if stop_of(text) is not None else ""
-
-    def why_not_asked(self) -> str:
-        return "its training writes this log and reads nothing back; ask the run on its server"
-
-    def last_step(self) -> int | None:
-        return self._log.last_step
-
-    def state(self) -> str:
-        return self._log.contents
 
     def fingerprint(self, request: Request) -> str:
         content = [super().fingerprint(request), self._log.contents, self._read[1], self._status]
@@ -288,31 +297,33 @@ class LocalRun(DirectoryRun):
         reason = f"the logged artifact {listing(gone)} is no longer on this machine: it was uploaded, moved or deleted"
         return dict.fromkeys(CHECKPOINT_PARTS, reason)
 
-    # Writing
+    # Ours
 
     @property
     def _own_folders(self) -> list[Path]:
         return [self._folder, *super()._own_folders]
 
-    def recorded(self) -> Recorded | None:
-        """The annotation that folder and log agree on; ``pending`` where one has what the other has not, and where the
-        log was left out for a reason that no longer holds.
+    @cached_property
+    def _marks(self) -> dict[str, Any]:
+        """Those of the folder; whole where the log has them too, or was left out for a reason that still holds. What
+        its owner has in the log under our names is among them.
         """
-        document, found = self._annotation(), super().recorded()
-        if document is None or found is None:
-            return Recorded(digest=PENDING, verdict=None) if self._log.bears_ours else None
-        in_the_log = self._log.own.get(f"{OWN_KEY}digest")
-        whole = in_the_log == found.digest or (not self._log.bears_ours and bool(self._why_not()))
-        return found if whole else replace(found, digest=PENDING)
+        found, log = super()._marks, self._log
+        digest = str(found.get(DIGEST, ""))
+        in_the_log = log.own.get(f"{OWN_KEY}digest")
+        agreed = in_the_log == digest or digest.startswith(PENDING) or (not log.bears_ours and bool(self._why_not()))
+        if (digest and not agreed) or (not digest and log.bears_ours):
+            found = {**found, DIGEST: PENDING}
+        theirs = log.theirs - _OF_A_VERDICT
+        if theirs and self._why_not():
+            theirs = frozenset()
+        return dict.fromkeys(theirs, _OF_ITS_OWNER) | found
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:
-        self._forget()
+        self.look()
         self._refuse_to_mix()
         log = self._log
-        omitted = super().write(annotations)
-        theirs = sorted(log.theirs & {key.removeprefix(OWN_KEY) for key in summary_of(annotations)})
-        left = [f"{OWN_KEY}{name} of the summary (the run has one of its own)" for name in theirs]
-        return (*omitted, *([] if self._left_out else left), *self._not_reached(log))
+        return (*super().write(annotations), *self._not_reached(log))
 
     def _not_reached(self, log: TransactionLog) -> list[str]:
         """What the verdict was not written to, or will not get to, each with the reason."""
@@ -324,17 +335,6 @@ class LocalRun(DirectoryRun):
             return ["the server, later (wandb sync stops at the damage in the log, and the verdict is behind it)"]
         return []
 
-    def clear(self, *, acks: bool = False) -> Cleared:
-        self._forget()
-        if self._annotation() is None and self._log.bears_ours and not link_among(self._own_folders):
-            with self._told("write"):
-                folder = self._folder / HEALTH_FOLDER
-                folder.mkdir(parents=True, exist_ok=True)
-                with locked(folder, printable(self._given)):
-                    if self._annotation() is None:
-                        self._begin((), self._claimed(None, None))
-        return super().clear(acks=acks)
-
     def _refuse_to_mix(self) -> None:
         """Raise where a verdict could only be written beside an earlier one, or beside that of another run."""
         if self._log.bears_ours and (why_not := self._why_not()):
@@ -345,20 +345,79 @@ class LocalRun(DirectoryRun):
             message = f"{listing(others)} beside {printable(self._path)}: whose verdict it is could not be determined"
             raise WriteError(message, "put the log into a folder of its own")
 
-    def _claimed(self, earlier: dict[str, Any] | None, annotations: Annotations | None) -> dict[str, Any]:
-        """The media: those of an earlier annotation, and those that the log is to name."""
-        self._forget()
-        listed = self._log.own_files if earlier is None else _media_in(earlier)
-        ours = {place for place in MEDIA_PLACES.values() if place in listed and not self._is_elsewhere(place)}
-        new = set(self._media_of(annotations)) if annotations is not None and not self._why_not() else set()
-        for place in sorted(new - ours):
-            if self._is_elsewhere(place) or os.path.lexists(self._folder / place):
-                raise in_the_way(printable(self._folder / place))
-        return {"media": sorted(ours | new)}
+    def set_marks(self, changes: Mapping[str, Any]) -> frozenset[str]:
+        """Beside the folder's, write the log before the digest says that all is there, or was taken off."""
+        digest = changes.get(DIGEST, PENDING)
+        if digest is None:
+            self._clear_log()
+        elif not digest.startswith(PENDING):
+            self._write_log({**self._marks, **changes})
+        return super().set_marks(changes)
 
-    def _media_of(self, annotations: Annotations) -> dict[str, bytes]:
-        """The files that W&B's pages are to show, by where they have to lie for that."""
-        return {place: annotations.files[name] for name, place in MEDIA_PLACES.items() if name in annotations.files}
+    def _write_log(self, marks: Mapping[str, Any]) -> None:
+        self.look()
+        remove_leftovers(self._path.parent)
+        self._left_out = self._why_not()
+        ours = Written.of(marks)
+        files = {name: (self._health / name).read_bytes() for name in sorted(ours.files)}
+        media = {} if self._left_out else {MEDIA_PLACES[name]: files[name] for name in MEDIA_PLACES if name in files}
+        for place in sorted(self._media - media.keys()):
+            self._take_away(self._folder / place)
+        for place, content in media.items():
+            if not self._is_free(place):
+                raise in_the_way(printable(self._folder / place))
+            (self._folder / place).parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self._folder / place, content)
+        if not self._left_out:
+            named = {name: value for name, value in marks.items() if name in ours.names | {VERDICT, DIGEST}}
+            replace_ours(self._path, self._log, our_records(self._log, named, files))
+        self.look()
+
+    def _clear_log(self) -> None:
+        self.look()
+        remove_leftovers(self._path.parent)
+        if self._log.bears_ours and self._writer is Writer.AT_WORK:
+            raise WriteError(f"{printable(self._given)} is still running: its log was left as it is")
+        restore(self._path, self._log)
+        for place in sorted(self._media):
+            self._take_away(self._folder / place)
+        self.look()
+
+    def marks_of_files(self, files: Mapping[str, bytes]) -> Mapping[str, Any]:
+        """What W&B's pages show once the log is synced; raises where its owner has something in its place."""
+        if self._why_not():
+            return {}
+        for name in sorted(MEDIA_PLACES.keys() & files):
+            if not self._is_free(MEDIA_PLACES[name]):
+                raise in_the_way(printable(self._folder / MEDIA_PLACES[name]))
+        return media_of(files)
+
+    def _is_free(self, place: str) -> bool:
+        """Whether a file of ours may lie there."""
+        return place in self._media or not (self._is_elsewhere(place) or os.path.lexists(self._folder / place))
+
+    @property
+    def _media(self) -> set[str]:
+        """The places of media that are ours: those that the record names, or where that is lost the log."""
+        document = self._annotation()
+        listed = self._log.own_files if document is None else document.get("media")
+        known = listed if isinstance(listed, (list, frozenset)) else ()
+        return {place for place in MEDIA_PLACES.values() if place in known and not self._is_elsewhere(place)}
+
+    def _beyond(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The media, from before they are written until they are gone; and why the log was left out."""
+        names = () if self._why_not() else MEDIA_PLACES.keys() & document.get("files", ())
+        new = {MEDIA_PLACES[name] for name in names if self._is_free(MEDIA_PLACES[name])}
+        under_way = str(document.get("digest", "")).startswith(PENDING)
+        return {"media": sorted(new | self._media if under_way else new), "log": self._left_out or "written"}
+
+    def _take_away(self, path: Path) -> None:
+        """Delete such a file, with what a killed annotator left beside it, and the folders that are empty then."""
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder is not there, or not empty
+            remove_half_files(path.parent)
+            for folder in path.relative_to(self._folder).parents:
+                (self._folder / folder).rmdir()
 
     def _is_elsewhere(self, place: str) -> bool:
         """Whether a file of that path would lie outside of the run's folder, or below a file; a link there is not
@@ -367,37 +426,6 @@ class LocalRun(DirectoryRun):
         folders = [self._folder / folder for folder in PurePosixPath(place).parents][:-1]
         linked = link_among([self._folder / place, *folders])
         return linked is not None or any(folder.exists() and not folder.is_dir() for folder in folders)
-
-    def _write_beyond(self, annotations: Annotations) -> dict[str, Any]:
-        self._forget()
-        remove_leftovers(self._path.parent)
-        self._left_out = self._why_not()
-        media = {} if self._left_out else self._media_of(annotations)
-        for place in sorted(_media_in(self._annotation()) - media.keys()):
-            self._take_away(self._folder / place)
-        for place, content in media.items():
-            self._put(self._folder / place, content)
-        if not self._left_out:
-            replace_ours(self._path, self._log, our_records(self._log, annotations))
-            self._forget()
-        return {"log": self._left_out or "written", "media": sorted(media)}
-
-    def _clear_beyond(self) -> None:
-        self._forget()
-        remove_leftovers(self._path.parent)
-        if self._log.bears_ours and self._writer is Writer.AT_WORK:
-            raise WriteError(f"{printable(self._given)} is still running: its log was left as it is")
-        restore(self._path, self._log)
-        for place in sorted(_media_in(self._annotation())):
-            self._take_away(self._folder / place)
-        self._forget()
-
-    def _forget(self) -> None:
-        """Look again whether the run goes on, and into the log if that has changed, when they are next asked for."""
-        for name in ("_status", "_writer"):
-            self.__dict__.pop(name, None)
-        if self._version != _version_of(self._path):
-            self.__dict__.pop("_read", None)
 
     def _why_not(self) -> str:
         """Why the log is left alone, empty where it may be written."""
@@ -461,12 +489,6 @@ def _version_of(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _media_in(document: Mapping[str, Any] | None) -> set[str]:
-    """The media that are ours by an annotation's record."""
-    listed = document.get("media") if document else None
-    return {place for place in MEDIA_PLACES.values() if place in listed} if isinstance(listed, list) else set()
 
 
 def _address(log: TransactionLog) -> str:

@@ -10,17 +10,18 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tracker_health.errors import ReadError, WriteError
-from tracker_health.judge.annotations import Annotations
+from tracker_health.judge.annotations import STEP
 from tracker_health.readers.files.protobuf import fields, without, written
 from tracker_health.readers.files.record_log import framed
 from tracker_health.readers.files.regular_file import open_regular
-from tracker_health.stores.wandb.media import media_of, place_of
+from tracker_health.stores.common.record import VERDICT
+from tracker_health.stores.wandb.media import place_of
 from tracker_health.stores.wandb.transaction_log import (
     EXIT,
     FILES,
@@ -36,9 +37,10 @@ from tracker_health.stores.wandb.transaction_log import (
     read_log,
     records_of,
 )
-from tracker_health.stores.wandb.values import OWN_KEY, summary_of, tags_with
+from tracker_health.stores.wandb.values import OWN_KEY, tags_with
 from tracker_health.text import printable
 from tracker_health.words.gap_names import LIVE_WANDB_TAGS
+from tracker_health.words.verdict import Verdict
 
 BACKUP = ".before-tracker-health"
 """What the name of the backup has behind the log's: ``wandb sync`` takes all that ends in ``.wandb`` for a run."""
@@ -53,21 +55,17 @@ def backup_of(path: Path) -> Path:
     return path.with_name(path.name + BACKUP)
 
 
-def our_records(log: TransactionLog, annotations: Annotations) -> list[bytes]:
-    """What a log has to have for these annotations: the run with its tags, the summary, the files to upload. A key of
-    the summary that its owner has is left out.
-    """
-    media = {f"{OWN_KEY}{name}": entry for name, entry in media_of(annotations.files).items()}
-    summary = {**summary_of(annotations), **media}
-    summary = {key: value for key, value in summary.items() if key.removeprefix(OWN_KEY) not in log.theirs}
+def our_records(log: TransactionLog, marks: Mapping[str, Any], files: Mapping[str, bytes]) -> list[bytes]:
+    """What a log has to have for these marks: the run with its tags, the summary, the files to upload."""
+    summary = {f"{OWN_KEY}{name}": int(value) if name == STEP else value for name, value in marks.items()}
     records = [_record(SUMMARY, b"".join(written(1, _item(key, value)) for key, value in summary.items()))]
-    ours, marked = tags_with((), annotations.verdict), LIVE_WANDB_TAGS.intersection(log.tags)
+    ours, marked = tags_with((), Verdict(marks[VERDICT])), LIVE_WANDB_TAGS.intersection(log.tags)
     if ours or marked:
         # Without its configuration: what is in the run's first record may have been changed by later ones.
         unmarked = frozenset(written(RUN_TAGS, tag) for tag in marked)
         run = without(log.run, frozenset({RUN_CONFIG, RUN_SUMMARY, RUN_TELEMETRY}), unmarked)
         records.insert(0, _record(RUN, run + b"".join(written(RUN_TAGS, tag) for tag in ours)))
-    listed = b"".join(written(1, written(1, place_of(name))) for name in sorted(annotations.files))
+    listed = b"".join(written(1, written(1, place_of(name))) for name in sorted(files))
     return [*records, _record(FILES, listed)] if listed else records
 
 

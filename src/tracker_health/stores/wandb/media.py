@@ -12,7 +12,7 @@ from typing import Any
 
 from tracker_health.judge.annotations import PAGE_FILE, PICTURE_FILE
 from tracker_health.stores.common.ownership import HEALTH_FOLDER
-from tracker_health.stores.folder.directory import ANNOTATION_FILE
+from tracker_health.stores.folder.annotation_file import ANNOTATION_FILE
 
 MEDIA_PLACES = {
     PAGE_FILE: f"media/html/{HEALTH_FOLDER}/{PAGE_FILE}",

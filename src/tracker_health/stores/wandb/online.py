@@ -5,52 +5,41 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from tracker_health.errors import UNREADABLE, RunError, WriteError
+from tracker_health.errors import UNREADABLE, StillRunning
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
-from tracker_health.judge.annotations import NOTIFIED, PENDING, Annotations, Shadow
-from tracker_health.judge.messages import SentMessages
+from tracker_health.judge.annotations import STEP as STEP_TAG
 from tracker_health.readers.files.json_lines import as_step
 from tracker_health.report.resume_point import Shelf
-from tracker_health.stores.base import Cleared, Ours, Recorded
-from tracker_health.stores.common.exits import ending_seen
-from tracker_health.stores.common.record import EXIT_TAG, changed_marks, notified_on, ours_on, recorded_on, shadow_on
+from tracker_health.stores.base import RunRecord
+from tracker_health.stores.common.locks import one_at_a_time
+from tracker_health.stores.common.record import ENTRY_PREFIX, LIVE, NATIVE, STOP, Written, entries_on
+from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.files.reading import opened_files
 from tracker_health.stores.files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.all_checkpoints import saved_by
 from tracker_health.stores.wandb.connection import Connection, connect
+from tracker_health.stores.wandb.marks import ENTRIES_KEY, entries_in, marks_in, marks_of_tags, own_keys, tags_after
+from tracker_health.stores.wandb.media import media_of, place_of
 from tracker_health.stores.wandb.online_files import OnlineFiles
 from tracker_health.stores.wandb.online_history import metric_counts, read_histories
-from tracker_health.stores.wandb.online_writer import (
-    NOTIFIED_KEY,
-    OnlineWriter,
-    entries_in,
-    has_their_notified,
-    notified_in,
-    one_at_a_time,
-    our_tags,
-    own_names,
-    without_ack,
-)
+from tracker_health.stores.wandb.own_files import OwnFiles
 from tracker_health.stores.wandb.values import (
     ACK_WANDB_TAG,
-    NOTIFIED_PLACE,
+    OWN_KEY,
     OWN_TAGS,
     STEP,
     is_metric,
     params_of,
-    tags_with,
 )
 from tracker_health.words.acknowledgements import Acknowledgement, on_evidence
-from tracker_health.words.gap_names import LIVE_WANDB_TAGS, STOP_WANDB_TAG, STOPPED_TAG, WANDB_ALERT_LEVELS
-from tracker_health.words.stopped import stop_of
+from tracker_health.words.gap_names import LIVE_WANDB_TAGS, WANDB_ALERT_LEVELS
 from tracker_health.words.verdict import Verdict
 
 _LIVE = frozenset({"running", "pending", "preempting"})
@@ -58,6 +47,9 @@ _FINISHED = "finished"
 _ENDED = frozenset({_FINISHED, "failed", "killed", "preempted"})
 _ON_ITS_WAY_SECONDS = 120
 _LAG_SECONDS = (1, 2, 4, 8)
+_YOUNG_SECONDS = 60
+_LAG_PAUSES = (0, 1, 3, 8, 15)
+"""Seconds before each look at a run that was written to."""
 _AT_WORK_SECONDS = 120
 """W&B sends a heartbeat every 30 seconds: a run with one this young goes on."""
 _HEARTBEAT_SECONDS = 600
@@ -105,8 +97,10 @@ def last_step_of(run: Any) -> int:
     return last if isinstance(last, int) else -1
 
 
-class OnlineRun:
+class OnlineRun(TrackedRun):
     """A run of a W&B server, as it was when opened."""
+
+    is_marked_first = False
 
     def __init__(
         self, connection: Connection, address: Address, run: Any, *, over: bool = False, last_step: int | None = None
@@ -117,19 +111,64 @@ class OnlineRun:
         self._address = address
         self._run = run
         self._files = OnlineFiles(connection, run)
+        self._own = OwnFiles(connection, run)
+        self._before: dict[str, Any] | None = None
+        self._sent: dict[str, Any] = {}
+        self._lags = False
+        self._seen = time.time()
 
     @cached_property
-    def ref(self) -> RunRef:
-        return ref_of(self._run, self._address, self._connection.app)
+    def record(self) -> RunRecord:
+        return RunRecord(
+            ref=ref_of(self._run, self._address, self._connection.app),
+            shown=f"W&B run {'/'.join(self._address[:3])}",
+            marks=lambda: self._marks,
+            naming=_called,
+            placing=place_of,
+            traits=self._traits,
+            remarks=self._remarks,
+            heard=lambda: heard_of(self._run) if is_live(self._run) else None,
+            last_step=last if (last := last_step_of(self._run)) >= 0 else None,
+            state=lambda: json.dumps([self._run.state, last_step_of(self._run), heard_of(self._run)]),
+            still=self._is_in_state,
+            evidence=lambda: evidence_of(self._run),
+            shared=True,
+        )
 
-    def traits(self) -> Mapping[str, str]:
+    def look(self) -> None:
+        """Take the run as it is now. For a moment, or longer, a server may give what was there before it was written
+        to: that is waited for. Where it takes too long, what the server answered to the writing counts.
+        """
+        for wait in _LAG_PAUSES[: 1 if self._lags else None]:
+            time.sleep(wait)
+            run = self._connection.run(self._address, own_files=True)
+            own = self._own.listed_again(run)
+            if self._shows_what_was_sent(run) and own.is_as_left:
+                break
+        else:
+            self._lags = True
+        self._seen = time.time()
+        if self._shows_what_was_sent(run):
+            self._run = run
+        self._own = own
+        self._forget()
+
+    def _shows_what_was_sent(self, run: Any) -> bool:
+        """Whether a run has the keys that were sent, or others that somebody else wrote, and not those from before."""
+        return self._before is None or (own := own_keys(run.summary_metrics)) == self._sent or own != self._before
+
+    def _forget(self) -> None:
+        for name in ("record", "_marks", "_counts"):
+            self.__dict__.pop(name, None)
+
+    def _traits(self) -> Mapping[str, str]:
         """The project's name, and the run's tags, without ours; a tag of W&B's has no value."""
         return {
             "project": self._address.project,
             **{f"tag:{tag}": "" for tag in self._run.tags if tag not in OWN_TAGS | LIVE_WANDB_TAGS | {ACK_WANDB_TAG}},
         }
 
-    def remarks(self) -> tuple[str, ...]:
+    def _remarks(self) -> tuple[str, ...]:
         there, end = last_step_of(self._run), _step_at_end(self._run, self._ends_at)
         if end <= there or is_live(self._run) or _is_behind(self._run, self._ends_at):
             return ()
@@ -141,52 +180,7 @@ class OnlineRun:
         message = f"the server has {has}: the rest is on its way; judge the run again in a minute"
         return Problem(source="history", message=message, unfinished=True)
 
-    @property
-    def shared(self) -> bool:
-        return True
-
-    def heard(self) -> float | None:
-        """When a run that claims to go on was last heard of."""
-        return heard_of(self._run) if is_live(self._run) else None
-
-    def exit(self) -> str:
-        return our_tags(self._run.summary_metrics).get(EXIT_TAG, "")
-
-    def stopped(self) -> str:
-        text = our_tags(self._run.summary_metrics).get(STOPPED_TAG, "")
-        return text if stop_of(text) is not None else ""
-
-    def notified(self) -> str:
-        """By a file, which a run has while it goes on, else by the summary."""
-        return notified_in(self._connection, self._run) or notified_on(our_tags(self._run.summary_metrics))
-
-    def why_not_asked(self) -> str:
-        return ""
-
-    def asked_to_stop(self) -> bool:
-        return STOP_WANDB_TAG in self._run.tags
-
-    def ask_to_stop(self, request: str) -> None:  # noqa: ARG002 - a tag of W&B's has no text
-        """Give the run the tag ``health:stop``.
-
-        Raises:
-            StoreRefused: no permission.
-            WriteError: the run could not be changed.
-        """
-        run = self._connection.run(self._address)
-        if STOP_WANDB_TAG not in run.tags:
-            self._connection.change(run, tags=[*run.tags, STOP_WANDB_TAG])
-        self._take(run)
-
-    def last_step(self) -> int | None:
-        last = last_step_of(self._run)
-        return last if last >= 0 else None
-
-    def state(self) -> str:
-        """The run's state, its last step, and when it was heard of."""
-        return json.dumps([self._run.state, last_step_of(self._run), heard_of(self._run)])
-
-    def is_in_state(self, state: str) -> bool:
+    def _is_in_state(self, state: str) -> bool:
         """Whether nothing came since but what was on its way; that the server calls it crashed counts as nothing."""
         try:
             earlier, step, heard = json.loads(state)
@@ -196,54 +190,6 @@ class OnlineRun:
         ended_since = self._run.state != earlier and self._run.state in _ENDED
         return not ended_since and (step == last_step_of(self._run) or not late)
 
-    def evidence(self) -> str:
-        return evidence_of(self._run)
-
-    def acknowledgements(self) -> tuple[Acknowledgement, ...]:
-        return acknowledgements_of(self._run)
-
-    def shadow(self) -> Shadow | None:
-        return shadow_on(our_tags(self._run.summary_metrics))
-
-    def ours(self) -> Ours:
-        found = ours_on(our_tags(self._run.summary_metrics))
-        tagged = len(OWN_TAGS.intersection(self._run.tags))
-        return replace(found, tags=found.tags + tagged, acks=len(entries_in(self._run.summary_metrics)))
-
-    def acknowledge(self, entry: Acknowledgement) -> None:
-        """Add an entry, in a file of its own, and bring summary and tags up to date.
-
-        Raises:
-            StoreRefused: no permission.
-            WriteError: the run is not over, takes no more entries, or another annotator is at work.
-        """
-        with self._writer() as writer:
-            writer.acknowledge(entry, evidence_of(self._run))
-
-    def settle(self, now: float) -> None:
-        summary = self._run.summary_metrics
-        own, entries = own_names(summary), entries_in(summary)
-        if changed_marks(our_tags(summary), own, entries, self.evidence(), now) is not None:
-            with self._writer() as writer:
-                writer.settle(evidence_of(writer.run), now)
-
-    def mark_notified(self, value: str) -> None:
-        """Renew the key ``health/notified`` of the summary of an annotated run. The summary of one that goes on, or has
-        no verdict, is not ours to write: then it is a file.
-
-        Raises:
-            StoreRefused: no permission.
-            WriteError: it could not be written.
-        """
-        summary = self._run.summary_metrics
-        if self._is_over() and NOTIFIED in own_names(summary):
-            with self._writer() as writer:
-                writer.mark_notified(value)
-        elif has_their_notified(self._connection, self._run):
-            return
-        elif not (theirs := summary.get(NOTIFIED_KEY)) or SentMessages.of(str(theirs)).value:
-            self._connection.upload(self._run, {NOTIFIED_PLACE: value.encode()})
-
     def alert(self, title: str, text: str, verdict: Verdict) -> None:
         """Have W&B alert people about the run, by mail or Slack, as each has set it. It may still go on.
 
@@ -252,16 +198,6 @@ class OnlineRun:
             WriteError: the server did not take the alert.
         """
         self._connection.alert(self._run, title, text, WANDB_ALERT_LEVELS[verdict])
-
-    def write_shadow(self, shadow: Shadow) -> None:
-        """Put the key ``health/shadow`` into the summary.
-
-        Raises:
-            StoreRefused: no permission.
-            WriteError: the run is not over, or has such a key of its owner's.
-        """
-        with self._writer() as writer:
-            writer.write_shadow(shadow)
 
     def fingerprint(self, request: Request) -> str:
         """From the run's record and, where reading would open them, its files' paths, sizes and checksums: 16 hex
@@ -317,68 +253,80 @@ class OnlineRun:
         """Delete what was downloaded."""
         self._files.close()
 
-    def recorded(self) -> Recorded | None:
-        recorded = recorded_on(our_tags(self._run.summary_metrics))
-        if recorded is None:
-            return None
-        # A tag that somebody has changed by hand is put right by the next annotation.
-        tags = without_ack(self._run.tags, self._run.summary_metrics)
-        whole = sorted(tags) == sorted(tags_with(tags, recorded.verdict))
-        return recorded if whole else replace(recorded, digest=PENDING)
-
-    def write(self, annotations: Annotations) -> tuple[str, ...]:
-        """Make the run have these annotations and no older ones. Nothing changes that is not ours.
-
-        Gives what was left out because something of the user's has its name.
-
-        Raises:
-            StoreRefused: no permission.
-            WrittenInPart: all but the files was written.
-            WriteError: the run is not over, another annotator is at work, or something of the user's is in the way
-                (nothing is written then). Or something could not be written (the digest then says ``pending``).
-        """
-        with self._writer() as writer:
-            return writer.write(annotations, evidence_of(self._run))
-
-    def clear(self, *, acks: bool = False) -> Cleared:
-        """Take everything tracker-health wrote off the run again.
-
-        Raises:
-            StoreRefused: no permission.
-            WriteError: the run is not over, or something could not be taken off; the digest then says ``pending``.
-        """
-        with self._writer() as writer:
-            cleared = writer.clear(exit_stays=ending_seen(self) is not None, acks=acks)
-        return replace(cleared, exit=cleared.exit or bool(self.stopped()))
+    # Ours
 
     @contextmanager
-    def _writer(self) -> Iterator[OnlineWriter]:
-        """What writes onto the run as it is now, with nobody else of this machine; the run is then as that left it."""
+    def writing(self, doing: str, *, live: bool = False) -> Iterator[None]:  # noqa: ARG002 - each request says it
         with one_at_a_time(self._connection.server, self.ref.id):
-            writer = OnlineWriter(self._connection, self._address)
-            self._take(writer.run)
-            self._require_over()
-            try:
-                yield writer
-            except BaseException:
-                with suppress(RunError):  # what it was about is reported already
-                    writer.look()
-                raise
-            finally:
-                self._take(writer.run)
-
-    def _require_over(self) -> None:
-        """A run that goes on sends its whole summary again and again, and ours would be lost."""
-        if not self._is_over():
-            message = f"W&B run {self.ref.id} is still {self._run.state}: nothing was written"
-            raise WriteError(message, "annotate it when it has finished; check judges it now")
+            self._before, self._lags = None, False
+            if self._marks or time.time() - self._seen > _YOUNG_SECONDS:  # else it is looked at before it is sent
+                self.look()
+            if not (live or self._is_over()):
+                # A run that goes on sends its whole summary again and again, and ours would be lost.
+                message = f"W&B run {self.ref.id} is still {self._run.state}: nothing was written"
+                raise StillRunning(message, "annotate it when it has finished; check judges it now")
+            yield
 
     def _is_over(self) -> bool:
         return self._over or not is_live(self._run) or time.time() - heard_of(self._run) >= _HEARTBEAT_SECONDS
 
-    def _take(self, run: Any) -> None:
-        self._run = run
-        self.__dict__.pop("_counts", None)
+    @cached_property
+    def _marks(self) -> dict[str, Any]:
+        """Of the summary and W&B's own tags, and what is in files: what was sent of a run whose summary cannot be
+        written yet, and entries that somebody put there whose summary was lost.
+        """
+        found = marks_in(self._run.summary_metrics)
+        found |= marks_of_tags(self._run.tags, found)
+        return found | self._own.marks(found)
+
+    def set_marks(self, changes: Mapping[str, Any]) -> frozenset[str]:
+        before = self._marks
+        in_files = self._own.set_marks(changes, in_summary=self._is_in_summary)
+        changed = {name: value for name, value in changes.items() if name not in in_files}
+        summary = dict(self._run.summary_metrics)
+        for name, value in changed.items():
+            key = f"{OWN_KEY}{name}"
+            if value is None or name in (LIVE, STOP):
+                summary.pop(key, None)
+            elif not name.startswith(ENTRY_PREFIX):
+                summary[key] = int(value) if name == STEP_TAG else value
+        self._list_entries(summary, changed)
+        after = {**before, **{name: "" if value is None else value for name, value in changed.items()}}
+        tags = tags_after(self._run.tags, before, after, changed)
+        same_tags, same = sorted(tags) == sorted(self._run.tags), summary == self._run.summary_metrics
+        if not (same and same_tags):
+            self._before, self._sent = own_keys(self._run.summary_metrics), own_keys(summary)
+            self._connection.change(self._run, summary=None if same else summary, tags=None if same_tags else tags)
+        self._forget()
+        return frozenset()
+
+    def _is_in_summary(self, name: str) -> bool:
+        """Whether the run's summary is ours to write: of one that goes on, or has no verdict, it is not."""
+        return self._is_over() and name in Written.of(self._marks).tags
+
+    def _list_entries(self, summary: dict[str, Any], changed: Mapping[str, Any]) -> None:
+        """Bring the list of entries in a summary up to date with what is known of them."""
+        listed = summary.get(ENTRIES_KEY, [])
+        entries = entries_on({**self._marks, **changed})
+        if isinstance(listed, list) and entries:
+            summary[ENTRIES_KEY] = [one.to_json() for one in entries]
+        elif isinstance(listed, list):
+            summary.pop(ENTRIES_KEY, None)
+
+    def marks_of_files(self, files: Mapping[str, bytes]) -> Mapping[str, Any]:
+        return media_of(files)
+
+    def list_files(self) -> Mapping[str, str]:
+        return self._own.listed()
+
+    def get_file(self, name: str, limit: int) -> bytes:
+        return self._own.get(name, limit)
+
+    def put_files(self, files: Mapping[str, bytes]) -> None:
+        self._own.put(files)
+
+    def delete_files(self, names: Iterable[str]) -> frozenset[str]:
+        return self._own.delete(names)
 
     @cached_property
     def _counts(self) -> dict[str, int]:
@@ -410,6 +358,10 @@ def evidence_of(run: Any) -> str:
 def acknowledgements_of(run: Any) -> tuple[Acknowledgement, ...]:
     """The entries on a run of the SDK's that are about what it is now."""
     return on_evidence(entries_in(run.summary_metrics), evidence_of(run))
+
+
+def _called(name: str) -> str:
+    return f"the tag {name.removeprefix(NATIVE)}" if name.startswith(NATIVE) else f"{OWN_KEY}{name} of the summary"
 
 
 def is_live(run: Any) -> bool:

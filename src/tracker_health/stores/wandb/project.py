@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracker_health.errors import ConfigError, RunNotFound
-from tracker_health.stores.base import Period, TaggedRun
+from tracker_health.stores.base import TaggedRun
 from tracker_health.stores.common.record import tagged
+from tracker_health.stores.found import Period
 from tracker_health.stores.wandb.address import address_of, project_of
 from tracker_health.stores.wandb.connection import connect, pages
+from tracker_health.stores.wandb.marks import marks_in
 from tracker_health.stores.wandb.online import (
     OnlineRun,
     acknowledgements_of,
@@ -22,7 +24,6 @@ from tracker_health.stores.wandb.online import (
     ref_of,
     seconds_of,
 )
-from tracker_health.stores.wandb.online_writer import our_tags
 from tracker_health.stores.wandb.values import OWN_TAGS
 from tracker_health.text import printable
 
@@ -89,10 +90,10 @@ def tagged_runs(name: str, where: str = "", since: float | None = None) -> Itera
         address, started = address_of(text), seconds_of(run.created_at)
         if address and not (since is not None and started is not None and started < since):
             ref = ref_of(run, address, connect().app)
-            tags, user = our_tags(run.summary_metrics), str(getattr(run.user, "username", ""))
+            marks, user = marks_in(run.summary_metrics), str(getattr(run.user, "username", ""))
             yield tagged(
                 ref,
-                tags,
+                marks,
                 user=user,
                 experiment="/".join(address[:2]),
                 started=started,

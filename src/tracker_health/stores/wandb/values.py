@@ -16,8 +16,6 @@ import numpy as np
 
 from tracker_health.errors import ReadError
 from tracker_health.evidence import FloatArray, IntArray, Series, StepUnit
-from tracker_health.judge.annotations import STEP as STEP_TAG
-from tracker_health.judge.annotations import Annotations
 from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS, as_number, as_step, param_text
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.words.gap_names import LIVE_WANDB_TAGS
@@ -36,12 +34,6 @@ OWN_TAGS = frozenset(f"health:{verdict}" for verdict in Verdict)
 
 ACK_WANDB_TAG = "health:ack"
 """The tag of a run whose verdict somebody has answered."""
-
-NOTIFIED_PLACE = "health/notified.txt"
-"""The file that says about what people were sent a message, of a run whose summary cannot be written yet."""
-
-STEP_KEY = f"{OWN_KEY}{STEP_TAG}"
-"""A number, so that it can be compared to ``_step`` on W&B's pages."""
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_DEPTH = 10
@@ -173,18 +165,6 @@ class Histories:
 
 
 # What is ours
-
-
-def summary_of(annotations: Annotations) -> dict[str, str | float]:
-    """The keys and values of a run's summary that say what the annotations say, the digest among them."""
-    plain: dict[str, str | float] = {"verdict": str(annotations.verdict), "digest": annotations.digest}
-    if step := annotations.tags.get(STEP_TAG):
-        plain[STEP_TAG] = int(step)
-    return {
-        f"{OWN_KEY}{name}": value
-        for name, value in {**annotations.metrics, **annotations.tags, **plain}.items()
-        if value != "" and not (isinstance(value, float) and not math.isfinite(value))
-    }
 
 
 def tags_with(tags: Iterable[str], verdict: Verdict | None) -> list[str]:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tracker_health.readers.files.regular_file import read_regular
-from tracker_health.stores.common.ownership import HEALTH_FOLDER
+from tracker_health.stores.base import NoPlace
+from tracker_health.stores.common.atomic_files import refuse_links
+from tracker_health.stores.common.ownership import HEALTH_FOLDER, OUR_FILES, in_the_way
 from tracker_health.stores.common.temporary import TemporaryFolder
 from tracker_health.stores.mlflow.stored_files.artifact_folder import ArtifactFolder
+
+IMAGES_TAG = "mlflow.loggedImages"
+"""By this tag MLflow's pages know that a run has images among its metrics."""
+
+# Earlier versions put a picture among them: as MLflow's pages take the name apart, key, step, time and a random part.
+_IMAGES, _IMAGE = "images", "health~loss+step+0+timestamp+1+5b0f3c7e-2d6b-4c1a-9f0e-7468656c7468"
+_PICTURES = frozenset({f"{_IMAGE}.png", f"{_IMAGE}+compressed.webp"})
 
 
 class HealthFolder:
@@ -18,21 +28,25 @@ class HealthFolder:
         self._places = artifact_uri, tracking_uri
 
     def listed(self) -> dict[str, bool]:
-        """The names in it, and whether each is a folder."""
-        return self._folder().listed()
+        """The names in it, and whether each is a folder.
 
-    def is_file(self) -> bool:
+        Raises:
+            NoPlace: nothing may be written into it.
+            WriteError: a link, or a file, stands in its place.
+        """
+        folder = self._folder()
+        if why := folder.why_not_written():
+            raise NoPlace(why)
+        refuse_links(folder.places(OUR_FILES))
+        found = folder.listed()
+        if not found and self._is_file(folder):
+            raise in_the_way(f"the artifact {HEALTH_FOLDER}")
+        return found
+
+    def _is_file(self, folder: ArtifactFolder) -> bool:
         """Whether a file of its name stands in its place."""
-        entries = self._folder().repository.list_artifacts(None)
+        entries = folder.repository.list_artifacts(None)
         return any(entry.path == HEALTH_FOLDER and not entry.is_dir for entry in entries)
-
-    def why_not_written(self) -> str:
-        """Why nothing may be written into it, "" where it may."""
-        return self._folder().why_not_written()
-
-    def places(self, names: Iterable[str]) -> list[Path]:
-        """Where it and these files in it are on this machine; nothing where a server keeps them."""
-        return self._folder().places(names)
 
     def read(self, name: str, limit: int) -> bytes:
         """A file's content; empty for one above the limit.
@@ -72,5 +86,20 @@ class HealthFolder:
         folder.remove_if_empty()
         return left
 
-    def _folder(self) -> ArtifactFolder:
-        return ArtifactFolder(*self._places, HEALTH_FOLDER)
+    def remove_picture(self) -> tuple[frozenset[str], bool]:
+        """Take the picture of an earlier version out of the metrics. The paths of what is left of it; and whether no
+        image of anybody else's is there, False where that is not known.
+        """
+        with suppress(Exception):  # whatever a store's own library raises
+            folder = self._folder(_IMAGES)
+            there = folder.listed()
+            ours = sorted(_PICTURES & there.keys())
+            for name in ours:
+                folder.delete(name, there)
+            folder.remove_if_empty()
+            left = frozenset(folder.listed())
+            return frozenset(f"{_IMAGES}/{name}" for name in left & _PICTURES), bool(ours) and left <= _PICTURES
+        return frozenset(), False
+
+    def _folder(self, name: str = HEALTH_FOLDER) -> ArtifactFolder:
+        return ArtifactFolder(*self._places, name)
