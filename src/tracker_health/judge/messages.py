@@ -357,7 +357,10 @@ def _text_of_one(notice: Notice, values: Mapping[str, str]) -> str:
 
 def _text_of_many(values: Mapping[str, str]) -> str:
     where = f" of {values['experiment']}" if values["experiment"] else ""
-    lines = [f"{values['verdict'].upper()} {count(int(values['count']), 'run')}{where}: {values['cause']}", values["run"]]
+    lines = [
+        f"{values['verdict'].upper()} {count(int(values['count']), 'run')}{where}: {values['cause']}",
+        values["run"],
+    ]
     return "\n".join([*lines, f"All of them: {values['filter']}", f"Seen? {values['ack']}"])[:_MAX_TEXT]
 
 
