@@ -26,5 +26,13 @@ try:
         from tracker_health.hooks import autolog_if_wanted
 
         autolog_if_wanted()
-except Exception:  # noqa: BLE001, S110  MLflow would not be imported
-    pass
+except Exception as error:  # noqa: BLE001  MLflow would not be imported
+    # Said once, also where this process starts others. Without the package there is no other way to keep that in mind.
+    if os.environ.get("TRACKER_HEALTH_AUTO") and not os.environ.get("TRACKER_HEALTH_TREE"):
+        import contextlib
+        import sys
+
+        os.environ["TRACKER_HEALTH_TREE"] = os.devnull
+        with contextlib.suppress(Exception):
+            reason = f"{type(error).__name__}: {error}".encode("ascii", "backslashreplace").decode()[:300]
+            sys.stderr.write(f"tracker-health: runs are not judged when they end: {' '.join(reason.split())}\n")

@@ -263,6 +263,14 @@ def test_many_runs_are_one_message_with_counts_and_the_filter():
     assert len(fields["text"]) < 1_000
 
 
+def test_a_run_with_several_causes_is_one_run_of_many():
+    causes = ["overfitting", "fp16-overflow"]
+    one = [notice(0, subject=cause) for cause in causes]
+    assert fields_of(one)["text"].startswith("FAIL 1 run of sweep: 1 overfitting, 1 fp16-overflow\ntrial 0\n")
+    fields = fields_of([*one, notice(1)])
+    assert (fields["count"], fields["run"]) == ("2", "trial 0, trial 1")
+
+
 def test_a_notice_is_read_as_it_was_written_and_nothing_else_is_one():
     assert Notice.from_json(json.loads(json.dumps(notice().to_json()))) == notice()
     for wrong in (None, [], {}, {**notice().to_json(), "name": 3}, {**notice().to_json(), "more": 1}):

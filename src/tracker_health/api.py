@@ -19,6 +19,7 @@ from tracker_health.report.baseline import MOST_RUNS, Candidate, baseline_of, fr
 from tracker_health.report.result import Report
 from tracker_health.roles import NOTHING_READ
 from tracker_health.runs.annotating import AnnotateOptions, annotate_run
+from tracker_health.runs.clearing import clear_ours, count_ours
 from tracker_health.runs.judging import check_run, judge_run
 from tracker_health.runs.lookup import open_run, shown_name
 from tracker_health.runs.outcome import Outcome, add_note, failed_outcome
@@ -336,8 +337,7 @@ def ours_on(run: str | Path | Listed, *, config: Config | str = "default", track
     """What of ours is on a run, as its record says: what ``clear_annotations`` would take off it. Nothing is written.
 
     Args:
-        run: A folder with checkpoints and logs, an MLflow run id, or the address of a run in MLflow or W&B: see
-            ``open_run``.
+        run: As for ``clear_annotations``.
         config: A ``Config``, or the name of a preset; only its trusted hosts count.
         tracking_uri: The MLflow store; by default the one that MLflow itself would use.
 
@@ -349,8 +349,7 @@ def ours_on(run: str | Path | Listed, *, config: Config | str = "default", track
         RunError: the run cannot be found.
     """
     resolve_config(config)
-    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-        return opened.ours()
+    return count_ours(run, tracking_uri).ours
 
 
 def clear_annotations(
@@ -360,11 +359,12 @@ def clear_annotations(
     tracking_uri: str | None = None,
     acks: bool = False,
 ) -> Cleared:
-    """Take everything that ``annotate`` wrote off a run again, and nothing else.
+    """Take everything that tracker-health wrote off a run again, and nothing else.
 
     Args:
         run: A folder with checkpoints and logs, an MLflow run id, or the address of a run in MLflow or W&B: see
-            ``open_run``.
+            ``open_run``. Or a model that ``gate`` has judged: ``models:/NAME/VERSION``, ``models:/NAME@ALIAS``,
+            ``models:/m-...``, ``wandb:ENTITY/PROJECT/ARTIFACT:v3``.
         config: A ``Config``, or the name of a preset; only its trusted hosts count.
         tracking_uri: The MLflow store; by default the one that MLflow itself would use.
         acks: Also what people answered to its verdicts.
@@ -377,8 +377,7 @@ def clear_annotations(
         RunError: the run cannot be found, or not be written to.
     """
     resolve_config(config)
-    with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-        return opened.clear(acks=acks)
+    return clear_ours(run, tracking_uri, acks=acks)
 
 
 @dataclass(frozen=True, kw_only=True)

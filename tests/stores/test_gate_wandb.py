@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
+from tracker_health import annotate
+from tracker_health.cli import cli
+from tracker_health.config import preset
+from tracker_health.fleet.gate import gate
 from tracker_health.stores.wandb.artifact import ArtifactName, artifact_name_of
 
 from ..wandb_server import READER  # noqa: TID252  tests are no package of a name
+from ..wandb_server.store import Blob  # noqa: TID252
+from .test_wandb_online import logged
 
 pytestmark = pytest.mark.slow  # real servers
 
@@ -59,6 +68,38 @@ def run_python(environment, folder, *arguments, **more):
 )
 def test_names_of_artifacts(text, expected):
     assert artifact_name_of(text) == expected
+
+
+@pytest.mark.parametrize("mode", ["write", "shadow"])
+@pytest.mark.parametrize("theirs", [{}, {"mine": [1, 2], "health": {"patient": 17}, "last": None}])
+def test_what_a_gate_wrote_into_the_metadata_is_taken_off(wandb_server, theirs, mode):
+    run = logged(wandb_server)
+    artifact = wandb_server.store.new_artifact(run, "model", "net", "0" * 32, ["latest"])
+    artifact.manifest, artifact.state = Blob(b'{"contents": {}}'), "COMMITTED"
+    artifact.metadata = json.dumps(theirs)
+    gated = gate("wandb:team/proj/net:latest", config=replace(preset("default"), mode=mode))
+    assert gated.written, gated.unwritten
+    assert json.loads(artifact.metadata)["health"].keys() > theirs.get("health", {}).keys()
+    counted = CliRunner().invoke(cli, ["clear", "--dry-run", "wandb:team/proj/net:v0", "wandb:team/proj/abc"])
+    ours = 1 if mode == "shadow" else 3
+    assert counted.stdout.splitlines()[:2] == [
+        f"would go from 1 of 1 artifact: {ours} key{'s' * (ours > 1)} of the metadata",
+        "would go from 0 of 1 run: nothing",
+    ]
+    done = CliRunner().invoke(cli, ["clear", "wandb:team/proj/net:latest"])
+    assert (done.exit_code, done.output) == (0, "wandb:team/proj/net:latest: cleared\n")
+    assert artifact.metadata == json.dumps(theirs)
+    assert not wandb_server.errors
+
+
+def test_a_dry_run_has_the_words_of_each_store(wandb_server, write_log, healthy_losses):
+    logged(wandb_server)
+    folder = str(write_log(healthy_losses, folder="there"))
+    for one in ("wandb:team/proj/abc", folder):
+        annotate(one)
+    counted = CliRunner().invoke(cli, ["clear", "--dry-run", "wandb:team/proj/abc", folder]).stdout.splitlines()
+    assert re.fullmatch(r"would go from 1 of 1 run: \d+ tags and keys of the summary, \d+ files?", counted[0])
+    assert re.fullmatch(r"would go from 1 of 1 run: \d+ files?", counted[1])
 
 
 @pytest.mark.exhaustive

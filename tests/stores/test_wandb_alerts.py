@@ -11,10 +11,12 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("wandb")
 
 from tracker_health import annotate, preset
+from tracker_health.cli import cli
 from tracker_health.config import Notify
 from tracker_health.fleet.sweep import Sweep
 from tracker_health.judge.messages import SentMessages
@@ -128,6 +130,18 @@ def test_a_message_to_one_receiver_does_not_wait_for_the_other_nor_is_it_sent_tw
     assert found(run, both).notice is None
     done = delivering(both, now + 40)
     assert (done.messages, done.waiting, done.problem) == (1, 0, "")
+    assert (len(receiver.accepted), len(wandb_server.store.alerts)) == (1, 1)
+
+
+def test_a_run_that_two_receivers_are_told_of_is_one_run(wandb_server, receiver, tmp_path):
+    settings = tmp_path / "health.toml"
+    settings.write_text(
+        f'[notify]\nwebhook = "{receiver.address}"\nwandb_alert = true\ncertainty = "possible"\n', encoding="utf-8"
+    )
+    make_sick(wandb_server)
+    MessageQueue().remember(f"{store_key(None)} team/proj")
+    done = CliRunner().invoke(cli, ["sweep", "--config", str(settings), "--project", "team/proj"])
+    assert "sent 2 messages about 1 run" in done.stderr.splitlines()
     assert (len(receiver.accepted), len(wandb_server.store.alerts)) == (1, 1)
 
 

@@ -18,8 +18,9 @@ from tracker_health.api import runs_of_project
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, WriteError
 from tracker_health.evidence import Part, Request
 from tracker_health.roles import RolePlan
+from tracker_health.runs.lookup import open_model
 from tracker_health.stores.remote import deadline
-from tracker_health.stores.wandb import connection, online, online_history
+from tracker_health.stores.wandb import connection, manifest, online, online_history
 from tracker_health.stores.wandb.address import Address
 from tracker_health.words.verdict import Verdict
 
@@ -383,6 +384,58 @@ run.finish()
         limited = opened.read(Request(roles=RolePlan(), parts=request.parts, max_download=100))
     assert limited.optimizer is None
     assert "above the limit of 100 bytes" in limited.missing[Part.OPTIMIZER_STATE]
+
+
+@pytest.mark.parametrize("one_address", [False, True], ids=["two addresses", "one address"])
+def test_a_reference_is_known_by_the_manifest_and_never_followed(
+    wandb_server, environment, tmp_path, monkeypatch, one_address
+):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    wandb_server.store.one_address = one_address
+    elsewhere = f"{wandb_server.url}/storage/elsewhere/model.safetensors"
+    logging = f"""
+import numpy, wandb
+from safetensors.numpy import save_file
+save_file({{"layer.weight": numpy.ones((40, 8), "float32")}}, "model.safetensors")
+run = wandb.init(project="proj", id="abc")
+run.log({{"train/loss": 1.0}})
+artifact = wandb.Artifact("net", type="model")
+artifact.add_file("model.safetensors", "first/model.safetensors")
+artifact.add_reference("{elsewhere}", "second/model.safetensors", checksum=False)
+run.log_artifact(artifact)
+run.finish()
+"""
+    python(environment, tmp_path, "-c", logging)
+    wandb_server.requests.clear()
+    with closing_run("wandb:team/proj/abc") as opened:
+        assert [file.path for file in opened._files.files] == ["net/v0/first/model.safetensors"]
+        evidence = opened.read(Request(roles=RolePlan(), parts=frozenset({Part.WEIGHTS})))
+        shelf = opened.saved(Request(roles=RolePlan(), parts=frozenset()))
+        assert "wandb:team/proj/net:v0" in [one.path for one in shelf.listed]
+    assert evidence.problems == ()
+    assert evidence.weights is not None
+    assert not [one.path for one in wandb_server.requests if "elsewhere" in one.path]
+    with closing(open_model("wandb:team/proj/net:v0")) as model:
+        found = model.files(Request(roles=RolePlan(), parts=frozenset({Part.WEIGHTS})))
+        assert found.weights is not None
+    assert not wandb_server.errors
+
+
+@pytest.mark.parametrize(
+    "content", [b"<html>", b"[]", b'{"contents": 3}', b'{"contents": {"a": 1}}', b"[" * 10**6, b" " * 3 * 10**6]
+)
+def test_a_manifest_that_is_none_is_said(wandb_server, monkeypatch, content):
+    monkeypatch.setattr(manifest, "MOST_ANSWER_BYTES", 2 * 10**6)
+    wandb_server.store.one_address = True
+    run = logged(wandb_server)
+    artifact = wandb_server.store.new_artifact(run, "model", "net", "0" * 32, ["latest"])
+    entries = {"contents": {"model.safetensors": {"digest": "AAAA", "size": 8}}}
+    artifact.manifest, artifact.state = Blob(json.dumps(entries).encode()), "COMMITTED"
+    fault = Fault(lambda one: "/storage/manifest/" in one.path, status=200, body=content)
+    with wandb_server.failing(fault), closing_run("wandb:team/proj/abc") as opened:
+        why = "it is larger than 2.0 MB" if len(content) > 2 * 10**6 else "it is no list of files"
+        assert opened._files.problem == f"what the artifact net:v0 lists could not be read: {why}"
 
 
 def test_logs_among_the_files_are_read_where_no_loss_was_logged(wandb_server):

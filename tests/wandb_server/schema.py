@@ -154,11 +154,12 @@ class Schema:
         path = f"run/{run.entity}/{run.project}/{run.name}"
         return connection([self._file(name, run.files[name], f"{path}/{name}") for name in chosen], first, after)
 
-    def _file(self, name: str, blob: Blob, path: str) -> Node:
-        url = self._url(path)
+    def _file(self, name: str, blob: Blob, path: str, ref: str = "") -> Node:
+        direct = ref or self._url(path)
+        url = direct if ref or self._store.one_address else f"{self._base}/files/{path}"
         return Node(
             "File", id=base64.b64encode(path.encode()).decode(), name=name, displayName=name,
-url=lambda upload=False: f"{self._base}/files/{path}", directUrl=url, sizeBytes=len(blob.content), mimetype=None,
+            url=lambda upload=False: url, directUrl=direct, sizeBytes=len(blob.content), mimetype=None,
             updatedAt=blob.updated, md5=blob.md5, digest=blob.md5, storagePath=path, artifact=None,
         )  # fmt: skip
 
@@ -224,8 +225,9 @@ url=lambda upload=False: f"{self._base}/files/{path}", directUrl=url, sizeBytes=
         chosen = {name: entry for name, entry in artifact.entries.items() if not names or name in names}
         nodes = []
         for name, entry in chosen.items():
-            path = _artifact_path(entry["digest"])
-            nodes.append(self._file(name, self._store.blobs.get(path, Blob(b"")), path))
+            ref = entry.get("ref", "")
+            path = f"reference/{name}" if ref else _artifact_path(entry["digest"])
+            nodes.append(self._file(name, self._store.blobs.get(path, Blob(b"")), path, ref))
         return connection(nodes, first, after)
 
     # Writing

@@ -180,6 +180,9 @@ class Store:
         self.views: dict[str, dict[str, Any]] = {}
         self.lists_files = True
         """Whether files are listed at once: in W&B's cloud that takes a while."""
+        self.one_address = False
+        """Whether the address of a file is that of its bytes, as some servers of one's own have it; of a reference both
+        are always what it stands for."""
         self.late = 0
         """See ``Run``: of new runs, whose summaries then do not say it either."""
 

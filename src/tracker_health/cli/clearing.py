@@ -1,10 +1,12 @@
-"""The command that takes everything tracker-health wrote off runs again: clear."""
+"""The command that takes everything tracker-health wrote off runs and models again: clear."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,20 +14,27 @@ from tracker_health.cli.choices import batch_of, chosen_runs, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, all_of, batch_options, note_verbose
 from tracker_health.errors import ConfigError
-from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say_failure
+from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say_error, say_failure
 from tracker_health.text import count, listing, printable, without_userinfo
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tracker_health.cli.choices import RunQuery
+    from tracker_health.runs.clearing import OursOn
     from tracker_health.settings.sources import Effective
     from tracker_health.stores.base import Cleared, Ours
     from tracker_health.stores.found import Listed
 
+Result = TypeVar("Result")
+_NOUNS = {"model": "model", "artifact": "artifact"}
+_KEPT_HINT = "take it off by hand, or clear again when its server lets it be deleted"
+
 
 @cli.command()
-@click.argument("runs", metavar="RUN...", nargs=-1)
+@click.argument("runs", metavar="RUN|MODEL...", nargs=-1)
 @all_of(*batch_options())
-@click.option("--all", "everything", is_flag=True, help="All runs of the MLflow tracking server.")
+@click.option("--all", "everything", is_flag=True, help="All runs of the MLflow tracking server; models are named.")
 @click.option("--acks", is_flag=True, help="Also what people answered to the verdicts (ack).")
 @click.option("--dry-run", is_flag=True, help="Only count what would go, and say what stays.")
 @TRACKING_URI
@@ -33,34 +42,63 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
 def clear(runs: tuple[str, ...], acks: bool, dry_run: bool, verbose: bool, **choices: Any) -> None:
-    """Take everything tracker-health wrote off runs again, and nothing else.
+    """Take everything tracker-health wrote off runs and models again, and nothing else.
+
+    MODEL is one that gate has judged: models:/NAME/VERSION, models:/NAME@ALIAS, models:/NAME (all its versions),
+    models:/m-..., the page of a version, or wandb:ENTITY/PROJECT/ARTIFACT:v3. --experiment and --project are about
+    runs; models that these made are cleared where they are named.
 
     What a tracker cannot delete is hidden. An MLflow metric gets a last value of NaN, which takes it off the run's
     page. Only filters with != in them still match it. What exec or a hook saw of a run's end (health.exit) goes as
     well. So does why its own training stopped it (health.stopped): without them such a run may look like another.
     What people answered to verdicts stays, unless --acks takes it off.
+
+    Where something could not be deleted, it is named, and the exit code is 3.
     """
-    from tracker_health.api import clear_annotations, ours_on
+    from tracker_health.runs.clearing import clear_ours, count_ours, each_version
+    from tracker_health.runs.run_config import resolve_config
 
     batch = batch_of(choices)
     settings = settings_of(choices)
+    resolve_config(settings.config)
+    uri = settings.tracking_uri
     code, counts = EXIT_DONE, WouldGo(acks=acks)
-    for run in _runs_to_clear(runs, batch, settings, everything=choices["everything"]):
-        shown = without_userinfo(str(run))
-        try:
-            if dry_run:
-                counts.add(ours_on(run, config=settings.config, tracking_uri=settings.tracking_uri))
-                continue
-            cleared = clear_annotations(run, config=settings.config, tracking_uri=settings.tracking_uri, acks=acks)
-        except Exception as error:  # noqa: BLE001  one bad run never stops the others
-            say_failure(error, about=f"{shown}: ", verbose=verbose)
-            code = EXIT_RUN
-            continue
-        if not choices["quiet"]:
-            click.echo(f"{printable(shown)}: {_came_to(cleared)}")
+
+    def do(run: str | Path | Listed) -> int:
+        if dry_run:
+            counts.add(count_ours(run, uri))
+            return EXIT_DONE
+        return _say_cleared(run, clear_ours(run, uri, acks=acks), quiet=choices["quiet"])
+
+    for given in _runs_to_clear(runs, batch, settings, everything=choices["everything"]):
+        versions = _guarded(given, partial(each_version, given, uri), verbose=verbose)
+        for run in versions or ():
+            done = _guarded(run, partial(do, run), verbose=verbose)
+            code = max(code, EXIT_RUN if done is None else done)
+        code = EXIT_RUN if versions is None else code
     for line in counts.lines() if dry_run else ():
         click.echo(line)
     sys.exit(code)
+
+
+def _guarded(run: object, work: Callable[[], Result], *, verbose: bool) -> Result | None:
+    """What the work gives; None where it failed, and that was said: one bad run never stops the others."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001  see above
+        say_failure(error, about=f"{without_userinfo(str(run))}: ", verbose=verbose)
+        return None
+
+
+def _say_cleared(run: object, cleared: Cleared, *, quiet: bool) -> int:
+    """Say what became of a run, and what is left of ours; the exit code that this deserves."""
+    shown = printable(without_userinfo(str(run)))
+    if not quiet:
+        click.echo(f"{shown}: {_came_to(cleared)}")
+    if not cleared.kept:
+        return EXIT_DONE
+    say_error(f"{shown}: could not be deleted: {listing(list(cleared.kept), 20)}", _KEPT_HINT)
+    return EXIT_RUN
 
 
 def _runs_to_clear(
@@ -79,36 +117,47 @@ def _came_to(cleared: Cleared) -> str:
     if not cleared.found:
         return "nothing from tracker-health on it"
     hidden = f"; hidden, as they cannot be deleted: {listing(list(cleared.hidden), 20)}" if cleared.hidden else ""
-    kept = f"; could not be deleted: {listing(list(cleared.kept), 20)}" if cleared.kept else ""
     said = f"; {count(cleared.acks, 'acknowledgement')} kept (--acks takes them off)" if cleared.acks else ""
-    return f"cleared{hidden}{kept}{said}"
+    return f"{'cleared in part' if cleared.kept else 'cleared'}{hidden}{said}"
 
 
 class WouldGo:
-    """Counts of what clearing runs would take off. ``acks``: acknowledgements, too."""
+    """Counts of what clearing would take off, for each kind of runs and models. ``acks``: acknowledgements, too."""
 
     def __init__(self, *, acks: bool) -> None:
         self._acks = acks
-        self._runs = self._found = self._tags = self._metrics = self._files = self._notes = 0
-        self._entries = 0
+        self._found: dict[str, list[Ours]] = defaultdict(list)
 
-    def add(self, ours: Ours) -> None:
-        """Count a run."""
-        self._runs += 1
-        self._found += ours.found or (self._acks and bool(ours.acks))
-        self._tags += ours.tags
-        self._metrics += ours.metrics
-        self._files += ours.files
-        self._notes += ours.note
-        self._entries += ours.acks
+    def add(self, one: OursOn) -> None:
+        """Count a run or a model."""
+        self._found[one.kind].append(one.ours)
 
     def lines(self) -> Iterator[str]:
-        """What would go, and what would stay."""
-        blocks = "1 block in a description" if self._notes == 1 else f"{self._notes} blocks in descriptions"
-        parts = [count(self._tags, "tag"), count(self._files, "file"), blocks]
-        entries = count(self._entries, "acknowledgement")
-        went = [*parts, *([entries] if self._acks else [])]
-        hidden = f"; hidden, as MLflow cannot delete them: {count(self._metrics, 'metric')}" if self._metrics else ""
-        yield f"would go from {self._found} of {count(self._runs, 'run')}: {', '.join(went)}{hidden}"
-        stays = [] if self._acks or not self._entries else [f"{entries} (--acks takes them off)"]
+        """What would go, in the words of each tracker, and what would stay."""
+        for kind, found in self._found.items() or {"": []}.items():
+            had = sum(ours.found or (self._acks and bool(ours.acks)) for ours in found)
+            parts = listing([*self._parts(kind, found)], 10) or "nothing"
+            yield f"would go from {had} of {count(len(found), _NOUNS.get(kind, 'run'))}: {parts}"
+        every = [ours for found in self._found.values() for ours in found]
+        entries = sum(ours.acks for ours in every)
+        stays = [] if self._acks or not entries else [f"{count(entries, 'acknowledgement')} (--acks takes them off)"]
         yield f"would stay: {'; '.join(stays) or 'nothing from tracker-health'}; all that is not ours"
+
+    def _parts(self, kind: str, found: list[Ours]) -> Iterator[str]:
+        """As counts with their words; in a folder all lies in files."""
+        tags, metrics = sum(ours.tags for ours in found), sum(ours.metrics for ours in found)
+        notes = sum(ours.note for ours in found)
+        if kind == "wandb" and tags + metrics:
+            yield f"{tags + metrics} tags and keys of the summary"
+        elif kind == "artifact" and tags:
+            yield f"{count(tags, 'key')} of the metadata"
+        elif kind in ("mlflow", "model") and tags:
+            yield count(tags, "tag")
+        if kind == "mlflow" and metrics:
+            yield f"{count(metrics, 'metric')} (hidden by NaN, as MLflow cannot delete them)"
+        if files := sum(ours.files for ours in found):
+            yield count(files, "file")
+        if kind == "mlflow" and notes:
+            yield "1 block in a description" if notes == 1 else f"{notes} blocks in descriptions"
+        if self._acks and (entries := sum(ours.acks for ours in found)):
+            yield count(entries, "acknowledgement")

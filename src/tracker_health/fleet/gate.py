@@ -14,7 +14,7 @@ from tracker_health.errors import ConfigError, RunError, described
 from tracker_health.evidence import Evidence, RunInfo, RunRef, plan_of
 from tracker_health.judge.annotations import SHADOW, JudgedBy
 from tracker_health.judge.engine import diagnose, needs_of
-from tracker_health.judge.gate_decision import Gate, Gated, GateDecision, Rule, decide, tags_of
+from tracker_health.judge.gate_decision import Gate, Gated, GateDecision, Rule, decide, ours_of_gate, tags_of
 from tracker_health.report.result import Report
 from tracker_health.rules.registry import RULES_VERSION
 from tracker_health.runs.judging import judge_run
@@ -255,11 +255,15 @@ def _write_tags(model: RegisteredModel, answer: Gated, options: GateOptions) -> 
         tags = {SHADOW: tags["verdict"]}
     if not tags or answer.gate.answer is GateDecision.UNFINISHED:
         return answer
-    is_theirs = _VERDICT_TAG in model.tags and not JudgedBy.of(model.tags.get(_SETTINGS_TAG, "")).config
-    if is_theirs and not answer.shadow:
-        return replace(answer, unwritten=f"it has a {_VERDICT_TAG} that is not ours")
+    wanted, there = {f"health.{key}": value for key, value in tags.items()}, model.tags
+    ours = ours_of_gate(there)
+    if theirs := sorted(wanted.keys() & there.keys() - set(ours)):
+        return replace(answer, unwritten=f"it has a {theirs[-1]} that is not ours")
+    if not answer.shadow:
+        # By their settings our tags are known: they come first, and where there are older ones last, and so with these.
+        wanted = dict.fromkeys(ours, "") | wanted
     try:
-        model.tag({f"health.{key}": value for key, value in tags.items()})
+        model.tag(wanted)
     except RunError as error:
         return replace(answer, unwritten=printable(described(error), 400))
     return replace(answer, written=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracker_health.hooks.guard import is_disabled, is_on, safely
+from tracker_health.hooks.guard import UNABLE, begin_tree, is_disabled, is_on, safely, say
 
 
 def autolog(*, disable: bool = False) -> None:
@@ -23,7 +23,18 @@ def autolog(*, disable: bool = False) -> None:
 def autolog_if_wanted() -> None:
     """``autolog``, where the environment (TRACKER_HEALTH_AUTO=1) or a configuration file (``auto = true``) wants it."""
     if not is_disabled() and safely(_is_wanted):
+        safely(begin_tree)
+        safely(_require_tracker)
         safely(_install)
+
+
+def _require_tracker() -> None:
+    """Say so where there is no tracker whose runs could be judged; one may still come onto the path."""
+    import sys
+    from importlib.util import find_spec
+
+    if not any(name in sys.modules or find_spec(name) for name in ("mlflow", "wandb")):
+        say(f"{UNABLE}neither mlflow nor wandb is installed for {sys.executable or 'this Python'}")
 
 
 def _is_wanted() -> bool:
@@ -33,16 +44,18 @@ def _is_wanted() -> bool:
     said = os.environ.get("TRACKER_HEALTH_AUTO", "").strip()
     if said:
         return is_on(said)
+    from tracker_health.errors import ConfigError
     from tracker_health.settings.file import documents
 
     try:
         folder, home = Path.cwd(), Path.home()
+        found = documents(os.environ.get("TRACKER_HEALTH_CONFIG") or None, folder, home)
     except (OSError, RuntimeError):  # the current folder was deleted, or the user has no home
         return False
-    for document in documents(os.environ.get("TRACKER_HEALTH_CONFIG") or None, folder, home):
-        if "auto" in document.table:
-            return document.table["auto"] is True
-    return False
+    except ConfigError as error:
+        say(f"{UNABLE}{error}")
+        return False
+    return next((document.table["auto"] is True for document in found if "auto" in document.table), False)
 
 
 def _install() -> None:

@@ -48,6 +48,24 @@ class RunToJudge:
         """How its process was seen to end; None where nobody saw it."""
         return Ending(how=Ended(self.ended), by=self.by) if self.ended else None
 
+    @property
+    def is_offline(self) -> bool:
+        """Whether it is a run of W&B's that its owner may sync: the server then has it, and no later verdict on it."""
+        return self.log is not None and not self.run.startswith("wandb:")
+
+    @property
+    def _until_then(self) -> str:
+        return "; wait for it before wandb sync" if self.is_offline else ""
+
+    @property
+    def being_judged(self) -> str:
+        """What is said where there is no verdict yet."""
+        return f"{self.run} is being judged; the verdict will be on the run{self._until_then}"
+
+    def provisional(self, verdict: str) -> str:
+        """What is said of a verdict that the final one will replace."""
+        return f"provisional: {verdict}; the final verdict will be there{self._until_then}"
+
     def over(self, ending: Ending | None, exec_log: str | None, *, left: bool = False) -> RunToJudge:
         """The same run at an end of its own: its process was seen to end so, and the verdict goes into this log."""
         how, by = ("", "") if ending is None else (str(ending.how), ending.by)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tracker_health.hooks.exec_log import VARIABLE, RunToJudge, line_of
-from tracker_health.hooks.guard import from_outside
+from tracker_health.hooks.guard import TREE, UNABLE, from_outside
 from tracker_health.hooks.memory import memory_left
 from tracker_health.hooks.startup_path import without_startup
 
@@ -50,7 +50,7 @@ _OF_STARTING = (
 # nobody's child, and no zombie. There its standard input would be /dev/null.
 _SHELL = ("/bin/sh", "-c", 'exec 3<&0; "$@" 0<&3 3<&- &', "sh")
 # What would make the judge another program than Python as it is installed, or part of the training.
-_NOT_INHERITED = ("PYTHONWARNINGS", "PYTHONINSPECT", "PYTHONSTARTUP", "PYTHONSAFEPATH", "WANDB_SERVICE", VARIABLE)
+_NOT_INHERITED = ("PYTHONWARNINGS", "PYTHONINSPECT", "PYTHONSTARTUP", "PYTHONSAFEPATH", "WANDB_SERVICE", VARIABLE, TREE)
 # What makes a store another one, or its user; the rest of a training's environment changes while it runs.
 _OF_STORES = re.compile(
     r"(MLFLOW|DATABRICKS|WANDB|TRACKER_HEALTH|AWS|AZURE|GOOGLE|GCS|S3|PG|MYSQL|KRB5|SSL|REQUESTS|CURL|NETRC|HOME$)"
@@ -93,7 +93,7 @@ class JudgeProcess:
         """Hand a run over; the lines to show that came back, for earlier runs as well.
 
         Waits up to ``BUDGET_SECONDS`` for one. It does not wait if the judge was too slow for the run before, or if a
-        signal handler calls this during another call. Without ``wait`` nothing comes back, then or later. The same
+        signal handler calls this during another call. Without ``wait`` no verdict comes back, then or later. The same
         holds for a run with a exec_log, in which its verdict is recorded.
         """
         begin = time.monotonic()
@@ -109,15 +109,14 @@ class JudgeProcess:
                 return []
             self._unanswered += 1
             lines = self._answers(end if wait and idle else begin)
+            is_open = bool(self._unanswered) and not any(line.startswith(UNABLE) for line in lines)
             if not wait:
                 self.leave()
-            elif idle and not lines:
+            elif idle and is_open:
                 self._waited_in_vain = max(self._waited_in_vain, time.monotonic() - begin)
         finally:
             self._lock.release()
-        if wait and idle and not lines:
-            lines.append(being_judged(run))
-        return lines
+        return [*lines, run.being_judged] if is_open and ((wait and idle) or run.is_offline) else lines
 
     def rest(self) -> list[str]:
         """What came back of the runs that nobody waited for, at the end of the process."""
@@ -204,8 +203,9 @@ class JudgeProcess:
                 lines.append("the judge is gone, and has given no verdict: annotate can be run by hand")
                 break
             *whole, self._buffer = (self._buffer + chunk).split(b"\n")
-            lines += [str(json.loads(line)) for line in whole]
-            self._unanswered -= len(whole)
+            said = [str(json.loads(line)) for line in whole]
+            lines += said
+            self._unanswered -= sum(not line.startswith(UNABLE) for line in said)  # which is said of no run
         return lines
 
     def _is_ready(self, seconds: float) -> bool:
@@ -223,11 +223,6 @@ class JudgeProcess:
             return True
         finally:
             self._waiting = before
-
-
-def being_judged(run: RunToJudge) -> str:
-    """What is said of a run whose verdict is not there yet."""
-    return f"{run.run} is being judged; the verdict will be on the run"
 
 
 class _Line:

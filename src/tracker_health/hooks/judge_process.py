@@ -22,7 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tracker_health.errors import ConfigError, MissingExtra
 from tracker_health.hooks.exec_log import RunToJudge, event_of, note
+from tracker_health.hooks.guard import UNABLE
 from tracker_health.hooks.memory import memory_left
 from tracker_health.text import printable
 
@@ -114,14 +116,36 @@ class _Session:
             return
         if event == "end":
             self._going_on.discard(run.key)
-            self._rest += _first(self._connection, run, self._owing)
+            self._rest += self._first(run)
             return
         self._going_on.add(run.key)
         tracker, colon, _ = run.run.partition(":")
         place = (tracker if colon else "", run.tracking_uri)
         if place not in self._prepared:
             self._prepared.add(place)
-            _prepare(run)
+            self._answer(_prepare(run))
+
+    def _first(self, run: RunToJudge) -> list[RunToJudge]:
+        """Judge a run by its metrics and answer; the run again where more is to be done."""
+        found = _judged(run, quick=True)
+        if not (found.text or found.silent):
+            found = _judged(run, quick=False)
+        self._owing |= found.owing
+        if run.exec_log:
+            _tell_launcher(run, found)
+        elif found.text.startswith(UNABLE):
+            self._answer(found.text)
+            self._answer("", always=True)
+        else:
+            said = found.text if found.complete or found.silent else run.provisional(found.text)
+            self._answer(said, always=True)
+        return [] if found.complete else [run]
+
+    def _answer(self, text: str, *, always: bool = False) -> None:
+        """Send a line to show. ``always``: also where there is nothing to show, as somebody waits for it."""
+        if text or always:
+            with suppress(OSError):
+                self._connection.sendall(json.dumps(text).encode() + b"\n")
 
 
 def _has_room() -> bool:
@@ -129,10 +153,12 @@ def _has_room() -> bool:
     return left is None or left >= ROOM_TO_WAIT
 
 
-def _prepare(run: RunToJudge) -> None:
-    """Import and connect to what judging a run will need. Nothing is written."""
+def _prepare(run: RunToJudge) -> str:
+    """Import and connect to what judging a run will need. Nothing is written. Gives what to say where no run can be
+    judged, which need not wait for the end of one.
+    """
     signal.alarm(HARD_LIMIT_SECONDS)
-    with suppress(Exception):  # what is wrong will still be wrong when there is something to judge
+    try:
         from tracker_health.api import annotate
         from tracker_health.settings.sources import effective
 
@@ -140,7 +166,13 @@ def _prepare(run: RunToJudge) -> None:
         settings = effective({}, lenient=True)
         uri = run.tracking_uri or settings.tracking_uri
         annotate(run.run, config=settings.config, tracking_uri=uri, quick=True, dry_run=True)
-    signal.alarm(0)
+    except (ConfigError, MissingExtra) as error:
+        return f"{UNABLE}{error}"
+    except Exception:  # noqa: BLE001, S110  what is wrong will still be wrong when there is something to judge
+        pass
+    finally:
+        signal.alarm(0)
+    return ""
 
 
 def _received(connection: socket.socket) -> bytes:
@@ -148,22 +180,6 @@ def _received(connection: socket.socket) -> bytes:
         return connection.recv(2**16)
     except OSError:  # the training process is gone
         return b""
-
-
-def _first(connection: socket.socket, run: RunToJudge, owing: dict[str, _Receiver]) -> list[RunToJudge]:
-    """Judge a run by its metrics and answer; the run again where more is to be done."""
-    found = _judged(run, quick=True)
-    if not (found.text or found.silent):
-        found = _judged(run, quick=False)
-    owing |= found.owing
-    if run.exec_log:
-        _tell_launcher(run, found)
-    else:
-        said = f"provisional: {found.text}; the final verdict will be there"
-        said = found.text if found.complete or found.silent else said
-        with suppress(OSError):
-            connection.sendall(json.dumps(said).encode() + b"\n")
-    return [] if found.complete else [run]
 
 
 def _finish(run: RunToJudge, owing: dict[str, _Receiver]) -> None:
@@ -206,6 +222,8 @@ def _judged(run: RunToJudge, *, quick: bool) -> _Judgement:
         if run.left:  # what its process left unsent does not come any more
             last_step = None
         return _told(run, quick=quick, last_step=last_step)
+    except (ConfigError, MissingExtra) as error:
+        return _Judgement(f"{UNABLE}{error}", complete=True)
     except Exception as error:  # noqa: BLE001  told, and the other runs are still judged
         from tracker_health.errors import described
 

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from tracker_health.hooks import judge_client
 from tracker_health.hooks.exec_log import VARIABLE, EndedRun, ExecLog, JudgeLine, LeftRun, RunToJudge
-from tracker_health.hooks.guard import is_disabled, safely, say
+from tracker_health.hooks.guard import begin_tree, end_tree, is_disabled, safely, say
 from tracker_health.hooks.signals import SignalWitness
 from tracker_health.hooks.startup_path import with_startup
 from tracker_health.terminal import say_error
@@ -84,6 +84,7 @@ def _say_not_run(command: str, error: OSError) -> int:
 
 
 def _hooked(command: Sequence[str], wait: float) -> int:
+    safely(begin_tree)
     exec_log = safely(_new_exec_log)
     if exec_log is None:  # no room for a file: the command runs all the same
         return _supervised(command, _environment({}))[0]
@@ -93,6 +94,7 @@ def _hooked(command: Sequence[str], wait: float) -> int:
             safely(_judge_all, exec_log, code, pid, wait)
         return code
     finally:
+        end_tree()
         with suppress(OSError):
             exec_log.unlink()
 
@@ -256,10 +258,10 @@ class _Waiting:
 
 def _said(run: RunToJudge, lines: list[JudgeLine]) -> str:
     if not lines:
-        return judge_client.being_judged(run)
+        return run.being_judged
     if lines[-1].final or not lines[-1].line:  # nothing is said of what is only tried out
         return lines[-1].line
-    return f"provisional: {lines[-1].line}; the final verdict will be there"
+    return run.provisional(lines[-1].line)
 
 
 def _is_alive(pid: int) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from tracker_health.errors import OutdatedPackage, refuse_outdated
 from tracker_health.hooks import finish
 from tracker_health.hooks.exec_log import RunToJudge
-from tracker_health.hooks.guard import safely, say
+from tracker_health.hooks.guard import UNABLE, safely, say
 from tracker_health.hooks.imports import forget, when_imported
 from tracker_health.hooks.patches import argument, wrap
 
@@ -39,12 +40,16 @@ def uninstall() -> None:
 
 def _patch_client(module: ModuleType) -> None:
     try:
+        refuse_outdated("mlflow")
         client = module.TrackingServiceClient
         for name, after in (("set_terminated", _terminated), ("update_run", _updated), ("create_run", _created)):
             _undo.append(wrap(client, name, after))
     except (AttributeError, TypeError) as error:  # all of it is MLflow's own business, and may change
         uninstall()
-        say(f"runs are not judged when they end, this MLflow cannot be hooked onto ({error}); annotate and sweep can")
+        say(f"{UNABLE}this MLflow cannot be hooked onto ({error}); annotate and sweep can")
+    except OutdatedPackage as error:
+        uninstall()
+        say(f"{UNABLE}{error}")
 
 
 def _patch_fluent(module: ModuleType) -> None:

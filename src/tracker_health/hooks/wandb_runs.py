@@ -9,9 +9,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from tracker_health.errors import OutdatedPackage, refuse_outdated
 from tracker_health.hooks import finish
 from tracker_health.hooks.exec_log import RunToJudge
-from tracker_health.hooks.guard import safely, say
+from tracker_health.hooks.guard import UNABLE, safely, say
 from tracker_health.hooks.imports import forget, when_imported
 from tracker_health.hooks.patches import wrap
 
@@ -47,12 +48,17 @@ def _patch(module: ModuleType) -> None:
         _at_exit.append(_is_set_up())
         atexit.register(_exit)
     try:
+        refuse_outdated("wandb")
         _undo.append(wrap(module.Run, "_on_start", _started))
         # Also ``with`` and a next run come by it, and not by ``finish``.
         _undo.append(wrap(module.Run, "_finish", _finished))
     except (AttributeError, TypeError) as error:
         uninstall()
-        say(f"runs are not judged when they end, this wandb cannot be hooked onto ({error}); annotate and sweep can")
+        say(f"{UNABLE}this wandb cannot be hooked onto ({error}); annotate and sweep can")
+        return
+    except OutdatedPackage as error:
+        uninstall()
+        say(f"{UNABLE}{error}")
         return
     current = getattr(sys.modules.get("wandb"), "run", None)
     if current is not None:

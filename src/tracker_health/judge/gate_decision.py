@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from tracker_health.judge.annotations import CAUSE, RULES, SETTINGS, SHADOW, JudgedBy
 from tracker_health.report.result import ProbeResult, Report
 from tracker_health.text import printable
 from tracker_health.words.ending import Ended
@@ -25,6 +26,7 @@ FAILS_ON: Mapping[str, frozenset[Verdict]] = {
 bad model: it could not be judged.
 """
 _MOST_REASON = 400
+_VERDICT, _ACCEPTED = "verdict", "accepted"
 
 
 class GateDecision(StrEnum):
@@ -184,9 +186,21 @@ def tags_of(gate: Gate, settings: str, rules: int) -> dict[str, str]:
     if gate.verdict is None:
         return {}
     return {
-        "verdict": str(gate.verdict),
-        "cause": gate.cause,
-        "accepted": ",".join(gate.accepted),
-        "settings": settings,
-        "rules": str(rules),
+        SETTINGS: settings,
+        CAUSE: gate.cause,
+        _ACCEPTED: ",".join(gate.accepted),
+        RULES: str(rules),
+        _VERDICT: str(gate.verdict),
     }
+
+
+def ours_of_gate(tags: Mapping[str, str]) -> tuple[str, ...]:
+    """The full names of those tags of a model that a gate wrote, in the order in which they come off: by which settings
+    it was judged says whose the others are, and is the last.
+    """
+    settings = f"health.{SETTINGS}"
+    shadow = [f"health.{SHADOW}"] * (tags.get(f"health.{SHADOW}") in set(Verdict))
+    if not JudgedBy.of(tags.get(settings, "")).config:
+        return tuple(shadow)
+    names = (f"health.{name}" for name in (_VERDICT, CAUSE, _ACCEPTED, RULES))
+    return (*shadow, *(name for name in names if name in tags), settings)

@@ -324,20 +324,21 @@ def fields_of(notices: Sequence[Notice]) -> dict[str, str]:
     causes = Counter(one.subject for one in notices)
     counts = ", ".join(f"{number} {cause}" for cause, number in causes.most_common(_MOST_NAMED))
     worst = "fail" if any(one.verdict == "fail" for one in notices) else "warn"
-    names = ", ".join(one.name for one in notices[:_MOST_NAMED])
-    more = f" and {len(notices) - _MOST_NAMED} more" if len(notices) > _MOST_NAMED else ""
+    runs = {one.run: one.name for one in notices}  # one may be told of more than one cause
+    names = ", ".join([*runs.values()][:_MOST_NAMED])
+    more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
     values = {
         "verdict": worst,
         "run": f"{names}{more}",
         "experiment": first.place,
         "cause": counts,
         "certainty": "",
-        "sentence": sentence(f"{count(len(notices), 'run')}: {counts}"),
+        "sentence": sentence(f"{count(len(runs), 'run')}: {counts}"),
         "action": "",
         "url": "",
         "docs": "",
         "ack": 'tracker-health ack RUN --because "..."',
-        "count": str(len(notices)),
+        "count": str(len(runs)),
         "filter": _filter(first),
     }
     return {**values, "text": _text_of_many(values)}
@@ -356,7 +357,10 @@ def _text_of_one(notice: Notice, values: Mapping[str, str]) -> str:
 
 def _text_of_many(values: Mapping[str, str]) -> str:
     where = f" of {values['experiment']}" if values["experiment"] else ""
-    lines = [f"{values['verdict'].upper()} {values['count']} runs{where}: {values['cause']}", values["run"]]
+    lines = [
+        f"{values['verdict'].upper()} {count(int(values['count']), 'run')}{where}: {values['cause']}",
+        values["run"],
+    ]
     return "\n".join([*lines, f"All of them: {values['filter']}", f"Seen? {values['ack']}"])[:_MAX_TEXT]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -179,6 +180,34 @@ def parse_model_name(text: str) -> ModelName | ArtifactName:
         return named
     hint = "give models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-..., or wandb:ENTITY/PROJECT/ARTIFACT:v3"
     raise RunNotFound(f"{printable(shown_name(text))} names no version of a model", hint)
+
+
+def model_named(run: str | Path | Listed) -> ModelName | ArtifactName | None:
+    """The model that stands where a run may stand; None where that is a run, or there is something of such a path.
+
+    Raises:
+        RunNotFound: it is meant for a model, and names none.
+    """
+    from tracker_health.stores.mlflow.registry import model_name_of
+    from tracker_health.stores.wandb.artifact import artifact_name_of
+
+    if not isinstance(run, str) or _is_there(text := str(_trim(run))):
+        return None
+    return model_name_of(text) or artifact_name_of(text)
+
+
+def versions_of_model(run: str | Path | Listed, *, tracking_uri: str | None = None) -> Iterator[str] | None:
+    """The versions of a registered model that is named without one (``models:/NAME``), the newest first; None for
+    anything else.
+
+    Raises:
+        RunError: there is none, or the registry cannot be reached.
+    """
+    from tracker_health.stores.mlflow.registry import versions_of
+
+    if not isinstance(run, str) or _is_there(text := str(_trim(run))):
+        return None
+    return versions_of(text, tracking_uri)
 
 
 def open_model(model: str | ModelName | ArtifactName, *, tracking_uri: str | None = None) -> RegisteredModel:

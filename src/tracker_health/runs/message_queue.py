@@ -62,14 +62,18 @@ Opener = Callable[[str], TrackedRun]
 
 @dataclass(frozen=True, kw_only=True)
 class Delivered:
-    """What sending came to: so many ``messages`` about ``runs``; ``waiting``: notices that have to wait; ``problem``:
-    why one could not be sent, "" otherwise.
+    """What sending came to: so many ``messages``, and the names of the runs that they were ``about``, whose number is
+    ``runs``; ``waiting``: notices that have to wait; ``problem``: why one could not be sent, "" otherwise.
     """
 
     messages: int = 0
-    runs: int = 0
+    about: frozenset[str] = frozenset()
     waiting: int = 0
     problem: str = ""
+
+    @property
+    def runs(self) -> int:
+        return len(self.about)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +160,7 @@ class MessageQueue:
         place.mkdir(exist_ok=True)
         lock = try_lock(place)
         if lock is None and os.name == "posix":  # somebody else is sending
-            return Delivered(waiting=len(self._read().waiting))
+            return Delivered(waiting=self._waiting(store))
         try:
             return self._deliver(notify, store, open_run, at)
         finally:
@@ -171,10 +175,13 @@ class MessageQueue:
         done = [self._deliver_by(channel, channels, store, open_run, now) for channel in channels]
         return Delivered(
             messages=sum(one.messages for one in done),
-            runs=sum(one.runs for one in done),
-            waiting=sum(one.store == store and not one.sent for one in self._read().waiting),
+            about=frozenset().union(*(one.about for one in done)),
+            waiting=self._waiting(store),
             problem="; ".join(one.problem for one in done if one.problem),
         )
+
+    def _waiting(self, store: str) -> int:
+        return sum(one.store == store and not one.sent for one in self._read().waiting)
 
     def _deliver_by(
         self, channel: _Channel, channels: Sequence[_Channel], store: str, open_run: Opener, now: float
@@ -183,7 +190,7 @@ class MessageQueue:
         until, failures = (self._read().pause or {}).get(channel.receiver, (0.0, 0))
         if now < until <= now + _LONGEST_PAUSE:
             return Delivered()
-        messages = runs = 0
+        messages, about = 0, frozenset[str]()
         state = self._read()
         waiting = [one for one in state.waiting if one.store == store and channel.lacks(one)]
         for message in planned(waiting, [one for one in state.sent if one.by == channel.name], now):
@@ -197,11 +204,11 @@ class MessageQueue:
                 channel.send(due, open_run)
             except (_NotSent, ConfigError) as error:
                 self._pause(channel.receiver, now, failures + 1, getattr(error, "after", None))
-                return Delivered(messages=messages, runs=runs, problem=str(error))
+                return Delivered(messages=messages, about=about, problem=str(error))
             self._remember_sent(due, channel, now)
             self._settle(owed, channels, open_run)
-            messages, runs = messages + 1, runs + len(owed)
-        return Delivered(messages=messages, runs=runs)
+            messages, about = messages + 1, about.union(one.run for one in owed)
+        return Delivered(messages=messages, about=about)
 
     def _is_owed(self, notice: Notice, open_run: Opener) -> bool | None:
         """Whether this message is still to be sent: the run says that it is ours, or that another channel of ours had

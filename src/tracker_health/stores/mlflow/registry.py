@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # Only what stands where: ``_checked`` says which names are none. Nothing of these is decoded, as MLflow does not.
 _VERSION = re.compile(r"models:/{1,3}([^/]*)/([0-9]{1,12})/?")
 _ALIAS = re.compile(r"models:/{1,3}([^/]*)@([\w-]{1,255})/?")
+_ALL = re.compile(r"models:/{1,3}([^/]+)")
 _LOGGED = re.compile(r"models:/{1,3}(m-[A-Za-z0-9]{1,64})/?")
 # In the address of a page, the name is percent-encoded once.
 _PAGE = re.compile(r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/models/([^/?#\s]+)/versions/([0-9]{1,12})(?:[/?].*)?")
@@ -95,6 +97,25 @@ def model_name_of(text: str) -> ModelName | None:
     if text.startswith("models:"):
         raise RunNotFound(f"{printable(without_userinfo(text))} names no version of a model", _HINT)
     return None
+
+
+def versions_of(text: str, tracking_uri: str | None = None) -> Iterator[str] | None:
+    """The versions of the registered model that a text names, each as ``models:/NAME/VERSION``, the newest first; None
+    where it names no model, or one version. With a slash at its end it names none: a number may be missing there.
+
+    Raises:
+        RunNotFound: no version is there.
+        RunError: the registry cannot be reached.
+    """
+    named = _ALL.fullmatch(text)
+    if named is None or _ALIAS.fullmatch(text) or _LOGGED.fullmatch(text):
+        return None
+    name = _checked(named.group(1))
+    found = newest_versions((name,), tracking_uri)
+    first = next(found, None)
+    if first is None:
+        raise RunNotFound(f"there is no version of model {printable(name, 80)}", _HINT)
+    return (one.name for one in chain([first], found))
 
 
 def _decoded(name: str) -> str:
@@ -174,7 +195,10 @@ def newest_versions(
     for name in names or ("",):
         # MLflow's language has no way to write a quotation mark within a name.
         if "'" in name:
-            raise RunNotFound(f"{printable(name)} is no name of a model that can be searched for", "leave out --model")
+            raise RunNotFound(
+                f"{printable(name)} is no name of a model that can be searched for",
+                "name its versions instead: models:/NAME/1",
+            )
         token, paging, seen = None, Paging(f"model-versions/search ({shown(uri)})"), set[tuple[str, str]]()
         while True:
             with _of_a_model("the versions of models", uri):

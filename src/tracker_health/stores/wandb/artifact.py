@@ -147,9 +147,8 @@ class ArtifactModel:
         return self._files.evidence(request, logs=False)
 
     def tag(self, tags: Mapping[str, str]) -> None:
-        """Put these into its metadata below ``health``; one with an empty value is taken off.
-
-        A metadata can only be sent whole: it is read right before.
+        """Put these into its metadata below ``health``; one with an empty value is taken off, and ``health`` itself
+        where nothing is left below it. A metadata can only be sent whole: it is read right before.
 
         Raises:
             StoreRefused: no permission.
@@ -166,6 +165,8 @@ class ArtifactModel:
         if ours == there:
             return
         metadata = {**fresh.metadata, _TAGS: ours}
+        if not ours:
+            del metadata[_TAGS]
         variables = {"id": fresh.id, "metadata": json.dumps(metadata)}
         service = self._connection.api._service_api  # noqa: SLF001
         try:

@@ -24,6 +24,7 @@ from tracker_health.stores.remote.http_parts import HttpParts
 from tracker_health.stores.remote.url import asked
 from tracker_health.stores.wandb.connection import Connection, fetched, files_of, has_artifacts, pages
 from tracker_health.stores.wandb.failures import translated
+from tracker_health.stores.wandb.manifest import files_in
 from tracker_health.stores.wandb.values import SDK_FILES
 from tracker_health.text import printable
 
@@ -99,9 +100,12 @@ class OnlineFiles(FetchedFiles):
         """The files of an artifact, with their paths below a folder."""
         doing = f"the files of the artifact {printable(artifact.name)} could not be listed"
         listed = self._connection.asked(doing, artifact.files, per_page=_PAGE)
+        named: frozenset[str] | None = None
         for file in pages(self._connection, doing, listed, _PAGE):
-            # A reference has nothing but the address of what it stands for, which anybody may have written.
-            if file.url and file.url != file.direct_url:
+            # Of a reference both are the address of what it stands for; some servers of one's own give files so, too.
+            if file.url and file.url == file.direct_url:
+                named = files_in(self._connection, artifact) if named is None else named
+            if file.url and (file.url != file.direct_url or file.name in (named or ())):
                 yield f"{folder}{file.name}", file
 
     def _files(self) -> Iterable[Any]:
