@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import Config
-from tracker_health.errors import ConfigError, ReadError, RunError, TrackerHealthError, described
+from tracker_health.errors import ConfigError, LeftAlone, ReadError, RunError, TrackerHealthError, described
 from tracker_health.evidence import Baseline, Part, Request, RunRef
 from tracker_health.facts.applied import as_logged
 from tracker_health.report.baseline import MOST_RUNS, Candidate, baseline_of, from_json
@@ -377,7 +377,13 @@ def clear_annotations(
     """
     resolve_config(config)
     with closing(open_run(run, tracking_uri=tracking_uri)) as opened:
-        return opened.clear(acks=acks)
+        try:
+            return opened.clear(acks=acks)
+        except LeftAlone:
+            ours = opened.ours()
+            if ours.found or (acks and ours.acks):
+                raise
+            return Cleared(found=False, exit=ours.exit, acks=ours.acks)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,9 @@
         ├── StoreRefused        no permission, or the run is deleted
         ├── ReadError           a file is truncated, foreign or hostile
         ├── WriteError          the verdict could not be written
+        │   └── LeftAlone       and as the run is, it is not to be: of several runs that is no failure (exit code 0)
+        │       ├── NotOurs     something of the owner's stands where it would go
+        │       └── StillRunning  the run goes on, and what it writes would undo it
         └── MissingExtra        an optional package is not installed
             └── OutdatedPackage it is older than what is supported
 
@@ -65,6 +68,20 @@ class ReadError(RunError):
 
 class WriteError(RunError):
     """The verdict could not be written onto the run."""
+
+
+class LeftAlone(WriteError):
+    """As the run is, nothing is to be written onto it. Nobody failed: who asked for this very run is told, and of
+    several runs it is passed over.
+    """
+
+
+class NotOurs(LeftAlone):
+    """Something of the owner's stands where the verdict would go."""
+
+
+class StillRunning(LeftAlone):
+    """The run goes on, and what it writes itself would undo what is written onto it."""
 
 
 class MissingExtra(RunError):

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from tracker_health.errors import UNREADABLE, RunError, WriteError
+from tracker_health.errors import UNREADABLE, RunError, StillRunning
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.judge.annotations import NOTIFIED, PENDING, Annotations, Shadow
 from tracker_health.judge.messages import SentMessages
@@ -371,7 +371,7 @@ class OnlineRun:
         """A run that goes on sends its whole summary again and again, and ours would be lost."""
         if not self._is_over():
             message = f"W&B run {self.ref.id} is still {self._run.state}: nothing was written"
-            raise WriteError(message, "annotate it when it has finished; check judges it now")
+            raise StillRunning(message, "annotate it when it has finished; check judges it now")
 
     def _is_over(self) -> bool:
         return self._over or not is_live(self._run) or time.time() - heard_of(self._run) >= _HEARTBEAT_SECONDS

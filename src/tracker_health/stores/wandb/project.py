@@ -10,8 +10,8 @@ from typing import Any
 from tracker_health.errors import ConfigError, RunNotFound
 from tracker_health.stores.base import Period, TaggedRun
 from tracker_health.stores.common.record import tagged
-from tracker_health.stores.wandb.address import address_of, project_of
-from tracker_health.stores.wandb.connection import connect, pages
+from tracker_health.stores.wandb.address import Project, address_of, project_of
+from tracker_health.stores.wandb.connection import Connection, connect, pages
 from tracker_health.stores.wandb.online import (
     OnlineRun,
     acknowledgements_of,
@@ -37,7 +37,7 @@ def run_addresses(name: str, where: str = "") -> Iterator[str]:
 
     Raises:
         ConfigError: the filter is no JSON object.
-        RunNotFound: there is no such project.
+        RunNotFound: there is no such project, or sweep of it.
         RunError: the server cannot be reached, or does not understand the filter.
     """
     for _, address in _runs(name, _filters(where)):
@@ -113,12 +113,22 @@ def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[
     options: dict[str, Any] = {"filters": filters, "order": "-created_at", "per_page": _PAGE, "lazy": lazy}
     connection.api.flush()  # the SDK keeps what it once listed, and a sweep that repeats would see no new run
     again = connection.question("Runs", "runs(first: 1) { edges { node { id } } }", entity=entity, project=project.name)
-    listed = connection.asked(doing, connection.api.runs, path, again=again, **options)
+    listed, found = connection.asked(doing, connection.api.runs, path, again=again, **options), 0
     try:
-        for run in pages(connection, doing, listed, _PAGE, again):
+        for found, run in enumerate(pages(connection, doing, listed, _PAGE, again), start=1):
             yield run, f"wandb:{entity}/{project.name}/{run.id}"
     except RunNotFound:
         raise RunNotFound(f"there is no W&B project {printable(path, 200)}", "check entity and project") from None
+    if project.sweep and not found:  # for W&B runs of a sweep that is not there are none
+        _require_sweep(connection, entity, project)
+
+
+def _require_sweep(connection: Connection, entity: str, project: Project) -> None:
+    shown = printable(f"{project.sweep} in the W&B project {entity}/{project.name}", 300)
+    wanted, names = "sweep(sweepName: $sweep) { id }", {"entity": entity, "project": project.name}
+    there = connection.about_project(f"the sweep {shown}", "GetSweep", wanted, **names, sweep=project.sweep)
+    if not there.get("sweep"):
+        raise RunNotFound(f"there is no sweep {shown}", "its id is the end of its page's address, /sweeps/ID")
 
 
 def _filters(where: str) -> dict[str, Any]:
