@@ -85,7 +85,9 @@ def test_of_many_wandb_runs_those_of_others_and_those_that_go_on_are_left_alone(
         f"tracker-health: wandb:team/proj/{name}: {why}" for name, why in WHY.items()
     )
     notes = {one["run"]["name"]: (one["notes"], one["errors"]) for one in map(json.loads, listed.stdout.splitlines())}
-    assert {name: (notes[name][0][-1], notes[name][1]) for name in WHY} == {name: (why, []) for name, why in WHY.items()}
+    assert {name: (notes[name][0][-1], notes[name][1]) for name in WHY} == {
+        name: (why, []) for name, why in WHY.items()
+    }
     assert told("annotate", "-q", "--project", "team/proj").stderr == ""
 
 
@@ -141,7 +143,10 @@ def test_of_many_mlflow_runs_those_of_others_are_left_alone(sqlite_uri, tmp_path
     for command in ("annotate", "sweep"):
         done = told(command, "--experiment", name, *where)
         assert done.exit_code == 0
-        assert sum(f"left alone: the tag health.verdict of MLflow run {theirs}" in one for one in done.stdout.splitlines()) == 1
+        assert (
+            sum(f"left alone: the tag health.verdict of MLflow run {theirs}" in one for one in done.stdout.splitlines())
+            == 1
+        )
     assert client.get_run(good).data.tags["health.verdict"] == "pass"
     assert client.get_run(theirs).data.tags["health.verdict"] == "good"
     assert told("annotate", theirs, *where).exit_code == 3

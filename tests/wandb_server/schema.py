@@ -107,7 +107,9 @@ class Schema:
 
     def _sweep(self, entity: str, project: str, name: str) -> Node | None:
         """A sweep, which has runs or none yet; of one that is not there nothing, without an error."""
-        begun = any((run.entity, run.project, run.sweep) == (entity, project, name) for run in self._store.runs.values())
+        begun = any(
+            (run.entity, run.project, run.sweep) == (entity, project, name) for run in self._store.runs.values()
+        )
         return Node("Sweep", id=name, name=name) if begun or (entity, project, name) in self._store.sweeps else None
 
     def _run(self, run: Run) -> Node:

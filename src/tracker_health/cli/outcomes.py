@@ -125,8 +125,8 @@ def show(
     named: bool = False,
     cases: JUnit | None = None,
 ) -> int:
-    """Print one outcome, or put it into a test report; the exit code that it deserves. ``named``: it is the one run that
-    was asked for, so that one to be left alone is a failure.
+    """Print one outcome, or put it into a test report; the exit code that it deserves. ``named``: it is the one run
+    that was asked for, which is a failure where it was left alone.
     """
     outcome = outcome.insisted_on() if named else outcome
     try:

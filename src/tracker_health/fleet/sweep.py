@@ -298,5 +298,7 @@ def _kind_of(outcome: Outcome, *, annotated: bool) -> Kind:
     if outcome.status == "left alone":
         return "left alone" if outcome.complete else "failed"
     if outcome.status == "unchanged":
-        return "unchanged" if annotated else "taken"
+        # W&B's list shows verdicts by their tags, which runs with nothing to judge and runs in shadow have not.
+        untagged = outcome.report.verdict is Verdict.SKIP or outcome.shadow
+        return "unchanged" if annotated or untagged else "taken"
     return "annotated"

@@ -27,13 +27,14 @@ class Outcome:
 
     ``status``: ``written``; ``unchanged`` (the annotation there still holds: the run was not judged again);
     ``dry-run`` and ``checked`` (judged, nothing written); ``failed`` (could not be judged or written: ``error`` says
-    why; ``annotations`` are there if it was judged); ``left alone`` (judged, and not to be written onto: ``error`` is the
-    ``LeftAlone`` that says why, and the last note of the report says it, too). ``annotations``: what was, or would be,
-    written; ``omitted``: what of it was left out for something of the owner's, with the reason. ``run``: as given, a
-    URL without its secrets. ``sketch``: the loss curve in one line of text, "" where there is none. ``replaces_older``:
-    the verdict that the run had before was on a part of its data. ``shadow``: verdicts are only tried out: nobody is
-    notified, and no exit code says so. With the status ``shadow`` the one tag for that was written. ``notice``: a
-    message that this call has to send; ``owes``: another call has one to send, and may still do so.
+    why; ``annotations`` are there if it was judged); ``left alone`` (judged, and not to be written onto: ``error`` is
+    the ``LeftAlone`` that says why, and the last note of the report says it, too). ``annotations``: what was, or would
+    be, written; ``omitted``: what of it was left out for something of the owner's, with the reason. ``run``: as given,
+    a URL without its secrets. ``sketch``: the loss curve in one line of text, "" where there is none.
+    ``replaces_older``: the verdict that the run had before was on a part of its data. ``shadow``: verdicts are only
+    tried out: nobody is notified, and no exit code says so. With the status ``shadow`` the one tag for that was
+    written. ``notice``: a message that this call has to send; ``owes``: another call has one to send, and may still do
+    so.
     """
 
     run: str

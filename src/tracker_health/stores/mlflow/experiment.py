@@ -14,6 +14,7 @@ from tracker_health.config import did_you_mean
 from tracker_health.errors import RunNotFound
 from tracker_health.stores.base import Period, TaggedRun
 from tracker_health.stores.common.record import DIGEST_TAG, SHADOW_TAG, entries_on, is_finished, recorded_on, tagged
+from tracker_health.stores.common.standing import Standing, standing
 from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.bulk import BulkHistories
@@ -150,6 +151,19 @@ def tagged_runs(
                 last_step=last_step_of(record),
                 acks=on_evidence(entries, state_of(record)) if (entries := entries_on(tags)) else (),
             )
+
+
+def standings(name: str, tracking_uri: str | None) -> Iterator[tuple[str, Standing]]:
+    """The ids of an experiment's runs, the newest first, and how each stands by its tags; files are not looked at.
+
+    Raises:
+        RunError: as for ``listed_runs``.
+    """
+    client, uri, names = _opened([name], tracking_uri)
+    for page in _pages(client, uri, _experiments(client, uri, names), ""):
+        for record in page:
+            tags = record.data.tags
+            yield record.info.run_id, standing(tags, tags, live=record.info.status == "RUNNING")
 
 
 def _expected(page: Sequence[Any], client: MlflowClient, uri: str, batch: Batch) -> list[ListedMlflowRun]:

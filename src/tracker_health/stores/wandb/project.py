@@ -9,7 +9,8 @@ from typing import Any
 
 from tracker_health.errors import ConfigError, RunNotFound
 from tracker_health.stores.base import Period, TaggedRun
-from tracker_health.stores.common.record import tagged
+from tracker_health.stores.common.record import VERDICT_TAG, tagged
+from tracker_health.stores.common.standing import Standing, standing
 from tracker_health.stores.wandb.address import Project, address_of, project_of
 from tracker_health.stores.wandb.connection import Connection, connect, pages
 from tracker_health.stores.wandb.online import (
@@ -23,7 +24,7 @@ from tracker_health.stores.wandb.online import (
     seconds_of,
 )
 from tracker_health.stores.wandb.online_writer import our_tags
-from tracker_health.stores.wandb.values import OWN_TAGS
+from tracker_health.stores.wandb.values import OWN_KEY, OWN_TAGS
 from tracker_health.text import printable
 
 _PAGE = 100
@@ -101,6 +102,33 @@ def tagged_runs(name: str, where: str = "", since: float | None = None) -> Itera
             )
 
 
+def standings(name: str) -> Iterator[tuple[str, Standing]]:
+    """The ids of a project's runs, the newest first, and how each stands by its record; files are not looked at.
+
+    Raises:
+        RunError: as for ``run_addresses``.
+    """
+    for run, _ in _runs(name, {}, lazy=False):
+        tags, theirs = our_tags(run.summary_metrics), OWN_TAGS.intersection(run.tags)
+        names = {f"health.{key.removeprefix(OWN_KEY)}" for key in run.summary_metrics if key.startswith(OWN_KEY)}
+        yield str(run.id), standing(tags, names | ({VERDICT_TAG} if theirs else set()), live=is_live(run))
+
+
+def may_write(name: str) -> bool | None:
+    """Whether the server says that the key may write to a project; None where it does not say.
+
+    Raises:
+        RunError: the server cannot be reached.
+    """
+    project = project_of(name)
+    connection = connect(project.server)
+    names = {"entity": project.entity or connection.own_entity(), "project": project.name}
+    there = connection.about_project(
+        f"the W&B project {printable(name, 200)}", "IsProjectReadOnly", "readOnly", **names
+    )
+    return None if there.get("readOnly") is None else not there["readOnly"]
+
+
 def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[tuple[Any, str]]:
     """The SDK's runs of a project, with their addresses, the newest first; not ``lazy``: with their summaries."""
     project = project_of(name)
@@ -113,13 +141,14 @@ def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[
     options: dict[str, Any] = {"filters": filters, "order": "-created_at", "per_page": _PAGE, "lazy": lazy}
     connection.api.flush()  # the SDK keeps what it once listed, and a sweep that repeats would see no new run
     again = connection.question("Runs", "runs(first: 1) { edges { node { id } } }", entity=entity, project=project.name)
-    listed, found = connection.asked(doing, connection.api.runs, path, again=again, **options), 0
+    listed, is_empty = connection.asked(doing, connection.api.runs, path, again=again, **options), True
     try:
-        for found, run in enumerate(pages(connection, doing, listed, _PAGE, again), start=1):
+        for run in pages(connection, doing, listed, _PAGE, again):
+            is_empty = False
             yield run, f"wandb:{entity}/{project.name}/{run.id}"
     except RunNotFound:
         raise RunNotFound(f"there is no W&B project {printable(path, 200)}", "check entity and project") from None
-    if project.sweep and not found:  # for W&B runs of a sweep that is not there are none
+    if project.sweep and is_empty:  # for W&B runs of a sweep that is not there are none
         _require_sweep(connection, entity, project)
 
 
