@@ -10,9 +10,9 @@
         ├── StoreRefused        no permission, or the run is deleted
         ├── ReadError           a file is truncated, foreign or hostile
         ├── WriteError          the verdict could not be written
-        │   └── LeftAlone       and as the run is, it is not to be: of several runs that is no failure (exit code 0)
-        │       ├── NotOurs     something of the owner's stands where it would go
-        │       └── StillRunning  the run goes on, and what it writes would undo it
+        │   └── LeftAlone       it is not to be; of several runs that is no failure (exit code 0)
+        │       ├── NotOurs     something of the owner's is in its place
+        │       └── StillRunning  the run would undo it
         └── MissingExtra        an optional package is not installed
             └── OutdatedPackage it is older than what is supported
 
@@ -71,8 +71,8 @@ class WriteError(RunError):
 
 
 class LeftAlone(WriteError):
-    """As the run is, nothing is to be written onto it. Nobody failed: who asked for this very run is told, and of
-    several runs it is passed over.
+    """As the run is, nothing is to be written onto it. Nobody failed. Of several runs it is passed over; for whoever
+    asked for this very run it is an error.
     """
 
 

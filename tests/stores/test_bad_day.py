@@ -183,6 +183,18 @@ def test_what_is_not_there_is_an_error_that_says_so(wandb_server, sqlite_uri, co
     assert (done.exit_code, "there is no experiment" in done.output) == (3, True), done.output
 
 
+def test_an_experiment_that_is_deleted_is_an_error_and_an_empty_one_is_not(sqlite_uri):
+    import mlflow
+
+    client, where = mlflow.MlflowClient(tracking_uri=sqlite_uri), ("--tracking-uri", sqlite_uri)
+    (empty, _), (gone, _) = make_runs(sqlite_uri, 0), make_runs(sqlite_uri, 1)
+    client.delete_experiment(client.get_experiment_by_name(gone).experiment_id)
+    for command in ("annotate", "sweep", "summary", "clear"):
+        assert told(command, "--experiment", empty, *where).exit_code == 0
+        done = told(command, "--experiment", gone, *where)
+        assert (done.exit_code, f"the experiment '{gone}' is deleted" in done.stderr) == (3, True)
+
+
 def test_a_sweep_without_a_run_is_empty_and_no_error(wandb_server):
     logged(wandb_server, "good")
     wandb_server.store.sweeps.add(("team", "proj", "new"))

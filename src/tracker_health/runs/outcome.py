@@ -55,7 +55,14 @@ class Outcome:
         return self.status != "failed" and not self.report.errors and self.report.verdict is not Verdict.ERROR
 
     def with_error(self, error: Exception) -> Outcome:
-        """The outcome whose report says that something of it could not be written."""
+        """The outcome of a run of which something could not be written.
+
+        Args:
+            error: Why.
+
+        Returns:
+            The outcome whose report says so.
+        """
         entry = ErrorEntry(source="annotation", message=described(error))
         return replace(self, report=replace(self.report, errors=(*self.report.errors, entry)))
 
@@ -81,7 +88,11 @@ class Outcome:
         return f"left alone: {printable(self.error.message, 600)}"
 
     def insisted_on(self) -> Outcome:
-        """The outcome for whoever asked for this very run: one that was left alone is then one that failed."""
+        """The outcome for whoever asked for this very run.
+
+        Returns:
+            The same, or one that failed where the run was left alone.
+        """
         if not self.why_left or self.error is None:
             return self
         report = replace(self.report, notes=self.report.notes[:-1])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import did_you_mean
-from tracker_health.errors import RunNotFound
+from tracker_health.errors import RunNotFound, StoreRefused
 from tracker_health.stores.base import Period, TaggedRun
 from tracker_health.stores.common.record import DIGEST_TAG, SHADOW_TAG, entries_on, is_finished, recorded_on, tagged
 from tracker_health.stores.common.standing import Standing, standing
@@ -88,7 +88,7 @@ def listed_runs(
 
     Raises:
         RunNotFound: there is no such experiment.
-        RunError: the store cannot be reached, or does not understand the filter.
+        RunError: it is deleted, or the store cannot be reached, or does not understand the filter.
     """
     client, uri, names = _opened(names, tracking_uri)
     batch = Batch(BulkHistories(client, uri), EmptyRuns(uri))
@@ -232,6 +232,9 @@ def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> dict[s
             if experiment is None:
                 known = [one.name for one in client.search_experiments(max_results=_MOST_NAMES)]
                 raise RunNotFound(f"there is no experiment {printable(name, 80)!r}", did_you_mean(name, known))
+        if experiment.lifecycle_stage == "deleted":  # MLflow lists none of its runs
+            hint = f"mlflow experiments restore --experiment-id {printable(experiment.experiment_id, 80)}"
+            raise StoreRefused(f"the experiment {printable(name, 80)!r} is deleted", hint)
         found[experiment.experiment_id] = experiment.name
     token, paging = None, Paging(f"experiments/search ({shown(uri)})")
     while not names:
