@@ -95,17 +95,24 @@ class Receiver(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], secret: str) -> None:
         super().__init__(address, _Handler)
         self.signed = Signed(secret)
-        self.waiting: queue.Queue[ModelName] = queue.Queue(MOST_WAITING)
+        self.waiting: queue.Queue[Any] = queue.Queue(MOST_WAITING)
         threading.Thread(target=self._work, daemon=True).start()
 
     def _work(self) -> None:
         while True:
-            model = self.waiting.get()
-            try:
-                lines = model_lines(gate(model))
-            except TrackerHealthError as error:  # a policy that cannot be read, say: the next one may be judged
-                lines = [f"{printable(model.shown, 400)}: {printable(error)}"]
-            print("\n".join(lines), flush=True)
+            self.act(self.waiting.get())
+
+    def named_in(self, body: bytes) -> Any:
+        """What a message asks to be done; None for nothing."""
+        return model_of(body)
+
+    def act(self, model: ModelName) -> None:
+        """Do it."""
+        try:
+            lines = model_lines(gate(model))
+        except TrackerHealthError as error:  # a policy that cannot be read, say: the next one may be judged
+            lines = [f"{printable(model.shown, 400)}: {printable(error)}"]
+        print("\n".join(lines), flush=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -122,10 +129,10 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.server.signed.accepts(headers, body, time.time()):
             self._answer(401)
             return
-        model = model_of(body)
+        named = self.server.named_in(body)
         try:
-            if model:
-                self.server.waiting.put_nowait(model)
+            if named:
+                self.server.waiting.put_nowait(named)
         except queue.Full:
             self._answer(503)  # MLflow tries again
             return
@@ -143,15 +150,16 @@ class _Handler(BaseHTTPRequestHandler):
 _HEADERS = ("X-MLflow-Delivery-Id", "X-MLflow-Timestamp", "X-MLflow-Signature")
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description="Ask the gate about each new model version, by MLflow's webhook.")
+def main(receive: type[Receiver] = Receiver) -> None:
+    """Listen until somebody ends it."""
+    options = argparse.ArgumentParser(description="Act on what MLflow's webhooks say.")
     options.add_argument("--host", default="127.0.0.1")
     options.add_argument("--port", type=int, default=8080)
     chosen = options.parse_args()
     secret = os.environ.get("GATE_WEBHOOK_SECRET", "")
     if not secret:
         sys.exit("GATE_WEBHOOK_SECRET is not set: without a secret anybody could send messages")
-    with Receiver((chosen.host, chosen.port), secret) as receiver:
+    with receive((chosen.host, chosen.port), secret) as receiver:
         print(f"listening on http://{chosen.host}:{receiver.server_port}", flush=True)
         receiver.serve_forever()
 

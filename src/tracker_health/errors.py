@@ -10,6 +10,9 @@
         ├── StoreRefused        no permission, or the run is deleted
         ├── ReadError           a file is truncated, foreign or hostile
         ├── WriteError          the verdict could not be written
+        │   └── LeftAlone       it is not to be; of several runs that is no failure (exit code 0)
+        │       ├── NotOurs     something of the owner's is in its place
+        │       └── StillRunning  the run would undo it
         └── MissingExtra        an optional package is not installed
             └── OutdatedPackage it is older than what is supported
 
@@ -67,8 +70,18 @@ class WriteError(RunError):
     """The verdict could not be written onto the run."""
 
 
-class StillRunning(WriteError):
-    """The run goes on, and its tracker takes nothing from others meanwhile."""
+class LeftAlone(WriteError):
+    """As the run is, nothing is to be written onto it. Nobody failed. Of several runs it is passed over; for whoever
+    asked for this very run it is an error.
+    """
+
+
+class NotOurs(LeftAlone):
+    """Something of the owner's stands where the verdict would go."""
+
+
+class StillRunning(LeftAlone):
+    """The run goes on, and what it writes itself would undo what is written onto it."""
 
 
 class MissingExtra(RunError):

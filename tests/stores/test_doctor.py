@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_pictures")]  # real 
 def examined(*options):
     done = CliRunner().invoke(cli, ["doctor", *options])
     rows = [line.partition("  ") for line in done.stdout.splitlines() if "enough for" not in line]
+    assert "Traceback" not in done.stderr
     return done, {rest.strip().partition(":")[0]: state.strip() for state, _, rest in rows}
 
 
@@ -83,3 +84,43 @@ def test_a_wandb_server(wandb_server, monkeypatch):
     done, states = examined("--project", "team/proj")
     assert done.exit_code == 3
     assert (states["read runs"], states["make a run"]) == ("works", "fails")
+
+
+def test_a_dry_run_makes_nothing_and_says_how_the_runs_of_wandb_stand(wandb_server, monkeypatch):
+    runs = {
+        name: wandb_server.store.new_run("team", "proj", name) for name in ("judged", "new", "going", "theirs", "mine")
+    }
+    for name, run in runs.items():
+        run.state = "running" if name == "going" else "finished"
+    runs["theirs"].summary = {"health/verdict": 3}
+    runs["mine"].summary = {"health/score": 0.5}  # a name of the owner's that is in nobody's way
+    assert CliRunner().invoke(cli, ["annotate", "wandb:team/proj/judged"]).exit_code == 0
+    written = len(wandb_server.written())
+    done, states = examined("--project", "team/proj", "--dry-run")
+    assert (done.exit_code, states["may write"], len(wandb_server.written())) == (0, "works", written)
+    assert "runs: 5: 1 judged, 2 without a verdict, 1 still going, 1 with names like ours" in done.stdout
+    assert "names like ours: on 1 run by others, which get no verdict: theirs" in done.stdout
+    swept = CliRunner().invoke(cli, ["sweep", "--project", "team/proj"])
+    assert "4 runs: 2 annotated, 1 unchanged, 0 taken, 1 left alone" in swept.stderr, "as doctor said"
+    written = len(wandb_server.written())
+    monkeypatch.setenv("WANDB_API_KEY", READER)
+    done, states = examined("--project", "team/proj", "--dry-run")
+    assert (done.exit_code, states["runs"], states["may write"]) == (3, "works", "fails")
+    monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
+    assert examined("--project", "team/proj", "--dry-run")[0].exit_code == 3
+    assert len(wandb_server.written()) == written
+
+
+def test_a_dry_run_makes_nothing_and_says_how_the_runs_of_mlflow_stand(sqlite_uri):
+    import mlflow
+
+    name, (judged, theirs, going, _) = make_runs(sqlite_uri, 4)
+    client, where = mlflow.MlflowClient(tracking_uri=sqlite_uri), ("--tracking-uri", sqlite_uri)
+    CliRunner().invoke(cli, ["annotate", judged, *where])
+    client.set_tag(theirs, "health.digest", "mine")
+    client.update_run(going, status="RUNNING")
+    done, states = examined(*where, "--experiment", name, "--dry-run")
+    assert (done.exit_code, states["may write"]) == (0, "not tried")
+    assert "runs: 4: 1 judged, 1 without a verdict, 1 still going, 1 with names like ours" in done.stdout
+    assert f"on 1 run by others, which get no verdict: {theirs}" in done.stdout
+    assert left_on(sqlite_uri, name) == (["run 3", "run 2", "run 1", "run 0"], [])

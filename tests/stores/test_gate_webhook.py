@@ -22,7 +22,7 @@ import pytest
 from tracker_health.stores.mlflow.registry import ModelName
 
 from .conftest import server_of
-from .test_gate import NAN, client_of, registered, tags_of
+from .test_gate import NAN, client_of, gating, registered, tags_of
 
 pytestmark = pytest.mark.slow  # real servers
 
@@ -125,3 +125,36 @@ def test_a_new_version_is_judged_when_the_webhook_says_so(tmp_path):
                 assert tags_of(uri, name)["health.verdict"] == "fail"
             finally:
                 receiver.terminate()
+
+
+@pytest.mark.exhaustive
+def test_a_version_that_failed_loses_its_alias_when_the_webhook_says_so(tmp_path):
+    folder = tmp_path / "server"
+    folder.mkdir()
+    for uri in server_of(folder, environment=SWITCHES):
+        environment = os.environ | {"MLFLOW_TRACKING_URI": uri, "GATE_WEBHOOK_SECRET": SECRET}
+        command = [sys.executable, str(EXAMPLE.with_name("verdict_webhook.py")), "--port", "0"]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as receiver:
+            try:
+                address, client = receiver.stdout.readline().split()[-1], client_of(uri)
+                client.create_webhook("verdict", address, ["model_version_tag.set"], secret=SECRET)
+                (_, good, _), (_, bad, _) = registered(uri, tmp_path), registered(uri, tmp_path, weights=NAN)
+                for name in (good, bad):
+                    client.set_registered_model_alias(name, "candidate", "1")
+                assert gating(uri, f"models:/{good}/1").exit_code == 0
+                assert gating(uri, f"models:/{bad}/1").exit_code == 1
+                assert receiver.stdout.readline() == f"{bad}/1 failed: it is not candidate any more\n"
+                aliases = [client.get_registered_model(name).aliases for name in (good, bad)]
+                assert aliases == [{"candidate": "1"}, {}]
+            finally:
+                receiver.terminate()
+
+
+def test_mlflow_and_wandb_tell_nobody_of_a_runs_tags():
+    """What the recipes say; one of them is out of date when this fails."""
+    entities = {one.value for one in pytest.importorskip("mlflow.entities.webhook").WebhookEntity}
+    events = {one.value for one in pytest.importorskip("wandb.automations").EventType}
+    assert "model_version_tag" in entities
+    assert not [one for one in entities if "run" in one]
+    assert {"RUN_METRIC", "RUN_STATE"} <= events
+    assert not [one for one in events if "RUN" in one and ("TAG" in one or "SUMMARY" in one)]

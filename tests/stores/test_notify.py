@@ -2,10 +2,12 @@
 
 import json
 import math
+import re
 import socket
 import subprocess
 import sys
 import time
+import tomllib
 from contextlib import closing
 from dataclasses import fields, replace
 from functools import partial
@@ -231,6 +233,17 @@ def test_a_template_is_what_is_sent(sick, receiving):
     found(sick, config)
     delivering(config)
     assert receiver.accepted == [{"title": "fail sick", "n": 1}]
+
+
+def test_the_message_of_the_page_that_starts_a_workflow(sick, receiving):
+    page = Path(__file__).parents[2].joinpath("docs", "notify.md").read_text(encoding="utf-8")
+    (block,) = (one for one in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "dispatches" in one)
+    receiver = receiving()
+    config = config_of(receiver, template=tomllib.loads(block)["notify"]["template"])
+    found(sick, config)
+    delivering(config)
+    (sent,) = receiver.accepted
+    assert (sent["event_type"], sent["client_payload"].keys()) == ("run-failed", {"run", "cause"})
 
 
 def test_what_was_acknowledged_meanwhile_is_not_sent(sick, receiving):

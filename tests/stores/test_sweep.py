@@ -70,7 +70,7 @@ def test_a_sweep_annotates_what_has_no_verdict_once(server_uri, writes):
     first, second = sweeping(server_uri, name), sweeping(server_uri, name)
     assert (first.exit_code, second.exit_code) == (0, 0)
     assert len(first.stdout.splitlines()) == 6
-    assert "swept 6 runs: 6 annotated, 0 unchanged, 0 taken, 0 failed" in first.stderr
+    assert "swept 6 runs: 6 annotated, 0 unchanged, 0 taken, 0 left alone, 0 failed" in first.stderr
     assert second.stdout == ""
     assert "0 annotated, 6 unchanged" in second.stderr
     assert writes == Counter(dict.fromkeys(ids, 1))

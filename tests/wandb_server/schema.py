@@ -99,10 +99,18 @@ class Schema:
             "Project", id="UHJvamVjdDox", internalId="1", name=name, readOnly=not self._writes,
             entity=_entity(entity), entityName=entity, isBenchmark=False,
             run=one, bucket=one, runs=listed, runCount=lambda filters="{}": len(chosen(filters)),
+            sweep=lambda sweepName: self._sweep(entity, entity_project, sweepName),
             artifactCollection=lambda name: self._collection(entity, entity_project, name),
             artifactCollectionMembership=lambda name: self._membership(entity, entity_project, name),
             artifactType=lambda name: None, artifact=lambda name: None,
         )  # fmt: skip
+
+    def _sweep(self, entity: str, project: str, name: str) -> Node | None:
+        """A sweep, which has runs or none yet; of one that is not there nothing, without an error."""
+        begun = any(
+            (run.entity, run.project, run.sweep) == (entity, project, name) for run in self._store.runs.values()
+        )
+        return Node("Sweep", id=name, name=name) if begun or (entity, project, name) in self._store.sweeps else None
 
     def _run(self, run: Run) -> Node:
         return Node(

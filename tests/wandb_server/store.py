@@ -178,6 +178,8 @@ class Store:
         self.clients: dict[str, str] = {}
         self.alerts: list[dict[str, Any]] = []
         self.views: dict[str, dict[str, Any]] = {}
+        self.sweeps: set[tuple[str, str, str]] = set()
+        """Sweeps without a run as yet."""
         self.lists_files = True
         """Whether files are listed at once: in W&B's cloud that takes a while."""
         self.one_address = False

@@ -92,10 +92,13 @@ def batch_of(choices: dict[str, Any], *, needs_name: bool = True) -> RunQuery:
 
 
 class ChosenRuns(NamedTuple):
-    """The runs that a command is about. ``total``: how many, None where that is seen at the end."""
+    """The runs that a command is about. ``total``: how many, None where that is seen at the end. ``named``: it is one
+    run, and was named as such.
+    """
 
     runs: Iterable[str | Listed]
     total: int | None
+    named: bool = False
 
     @property
     def many(self) -> bool:
@@ -123,7 +126,8 @@ def chosen_runs(runs: Iterable[str], batch: RunQuery, settings: Effective, *, ne
         found = runs_of_project(batch.project, where=batch.where)
     listed += islice(found, _BRIEF_ABOVE + 1)
     more = list(islice(found, 1))
-    return ChosenRuns(chain(listed, more, found), None if more else len(listed))
+    named = len(given) == 1 and given[0] != "-" and len(listed) == 1
+    return ChosenRuns(chain(listed, more, found), None if more else len(listed), named)
 
 
 def _newest_of(run: str | Listed) -> list[str | Listed]:

@@ -17,31 +17,37 @@ from tracker_health.text import printable
 @cli.command()
 @click.option("--experiment", metavar="NAME", help="Of MLflow: where the run is made.  [default: Default]")
 @click.option("--project", metavar="[ENTITY/]PROJECT", help="Of W&B: where the run is made, instead of MLflow.")
+@click.option(
+    "--dry-run", is_flag=True, help="Make nothing: say what can be said without that, and how the runs stand."
+)
 @all_of(TRACKING_URI, CONFIG_FILE)
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
-def doctor(experiment: str | None, project: str | None, verbose: bool, **choices: Any) -> None:  # noqa: ARG001
+def doctor(experiment: str | None, project: str | None, dry_run: bool, **choices: Any) -> None:
     """Try out a server with this account: one run that is made, judged, and deleted again, and a registered model.
 
-    Each line says what works, or why it does not; the last ones, which commands that is enough for. The exit code is 3
-    if something does not work. In MLflow a deleted run stays in the trash until mlflow gc.
+    Each line says what works, or why it does not, or how many runs there have a verdict; the last ones, which commands
+    that is enough for. The exit code is 3 if something does not work. In MLflow a deleted run stays in the trash until
+    mlflow gc. With --dry-run nothing is made.
     """
-    from tracker_health.fleet.doctor import State, commands_that_work, examine_mlflow, examine_wandb
+    from tracker_health.fleet import doctor as tried
 
     refuse_both(experiment, project)
     settings = settings_of(choices, writes=True)
-    output, steps = Output(), []
-    examined = (
-        examine_wandb(project)
-        if project
-        else examine_mlflow(experiment or "Default", settings.tracking_uri, settings.config)
-    )
+    output, steps, place = Output(), [], experiment or "Default"
+    if dry_run:
+        examined = tried.look_at_wandb(project) if project else tried.look_at_mlflow(place, settings.tracking_uri)
+    elif project:
+        examined = tried.examine_wandb(project)
+    else:
+        examined = tried.examine_mlflow(place, settings.tracking_uri, settings.config)
     for step in examined:
         steps.append(step)
         detail = f": {printable(step.detail, 600)}" if step.detail else ""
         output.print(f"{step.state:<9}  {step.what}{detail}")
-    good, bad = commands_that_work(steps)
-    output.print(f"enough for: {'; '.join(good) or 'nothing'}")
-    if bad:
+    good, bad = tried.commands_that_work(steps)
+    if not dry_run:
+        output.print(f"enough for: {'; '.join(good) or 'nothing'}")
+    if bad and not dry_run:
         output.print(f"not enough for: {'; '.join(bad)}")
-    failed = any(step.state is State.FAILS for step in steps)
+    failed = any(step.state is tried.State.FAILS for step in steps)
     sys.exit(EXIT_RUN if failed else output.exit_code or EXIT_DONE)

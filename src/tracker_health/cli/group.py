@@ -137,7 +137,8 @@ def cli() -> None:
       0    done
       1    a verdict at --fail-on or worse
       2    wrong usage or configuration
-      3    a run could not be found, read, judged or written
+      3    a run could not be found, read, judged or written; of several runs
+           those that go on or have a verdict of their owner's do not count
       130  after Ctrl-C
     """  # noqa: D301  \b keeps click from joining these lines
     show_downloads()

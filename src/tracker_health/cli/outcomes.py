@@ -58,7 +58,7 @@ def finish(
         with stopping() if runs.many else nullcontext(StopFlag()) as stop:
             for outcome in work(stop.until(runs.runs)):
                 tally.clear()
-                code = max(code, show(outcome, choices, output, brief=runs.many, cases=cases))
+                code = max(code, show(outcome, choices, output, brief=runs.many, named=runs.named, cases=cases))
                 tally.add(outcome, draw=runs.many)
                 links.update(_links(outcome, many=runs.many))
                 if output.lost and not writes:
@@ -116,8 +116,19 @@ def _links(outcome: Outcome, *, many: bool) -> dict[str, str]:
     return {link: f"all runs with {verdict}"} if link else {}
 
 
-def show(outcome: Outcome, choices: dict[str, Any], output: Output, *, brief: bool, cases: JUnit | None = None) -> int:
-    """Print one outcome, or put it into a test report; the exit code that it deserves."""
+def show(
+    outcome: Outcome,
+    choices: dict[str, Any],
+    output: Output,
+    *,
+    brief: bool,
+    named: bool = False,
+    cases: JUnit | None = None,
+) -> int:
+    """Print one outcome, or put it into a test report; the exit code that it deserves. ``named``: it is the one run
+    that was asked for, which is a failure where it was left alone.
+    """
+    outcome = outcome.insisted_on() if named else outcome
     try:
         text = _text(outcome, choices, brief=brief)
     except Exception as error:  # noqa: BLE001  one result that cannot be shown never stops the others
@@ -166,6 +177,7 @@ def _status(outcome: Outcome, choices: dict[str, Any]) -> str:
         "written": f"written {where}{exceptions}",
         "dry-run": "dry run: nothing was written",
         "failed": "not written onto the run",
+        "left alone": outcome.why_left,
         "shadow": "in shadow: only health.shadow was written onto the run",
     }.get(outcome.status, "")
 
@@ -173,14 +185,16 @@ def _status(outcome: Outcome, choices: dict[str, Any]) -> str:
 def _judgement(outcome: Outcome) -> Report:
     """The report without what is printed after it: what was left out, and why it could not be written."""
     report = outcome.report
-    if outcome.omitted:
+    if outcome.omitted or outcome.why_left:
         report = replace(report, notes=report.notes[:-1])
-    return report if outcome.error is None else replace(report, errors=report.errors[:-1])
+    return replace(report, errors=report.errors[:-1]) if outcome.status == "failed" else report
 
 
 def say_errors(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> None:
     """Name on standard error what failed, unless the result on standard output does."""
-    if outcome.error is not None:
+    if outcome.why_left and not choices["quiet"] and (choices["as_json"] or choices.get("form") != "text"):
+        say_error(f"{outcome.run}: {outcome.why_left}")
+    if outcome.status == "failed" and outcome.error is not None:
         say_failure(outcome.error, about=f"{outcome.run}: ", verbose=choices["verbose"])
     elif (
         choices["as_json"]

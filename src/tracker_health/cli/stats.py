@@ -50,8 +50,8 @@ class PassStats:
 
     @property
     def skipped(self) -> int:
-        """Left alone: nothing has changed, or another annotator has it."""
-        return self.kinds["unchanged"] + self.kinds["taken"]
+        """Nothing has changed, another annotator has it, or it is not to be written onto."""
+        return self.kinds["unchanged"] + self.kinds["taken"] + self.kinds["left alone"]
 
     @property
     def errors(self) -> int:

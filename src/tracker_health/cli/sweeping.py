@@ -193,7 +193,9 @@ def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
         write_stats(path, stats)
     if not choices["quiet"]:
         kinds = stats.kinds
-        parts = ", ".join(f"{kinds[kind]} {kind}" for kind in ("annotated", "unchanged", "taken", "failed"))
+        parts = ", ".join(
+            f"{kinds[kind]} {kind}" for kind in ("annotated", "unchanged", "taken", "left alone", "failed")
+        )
         behind = f"; {count(older, 'verdict')} had been older than the data" if older else ""
         click.echo(f"swept {count(kinds.total(), 'run')}: {parts}{behind}", err=True)
     return max(code, output.exit_code)

@@ -1,25 +1,30 @@
-"""What works with a server and an account: tried with one run that is thrown away again."""
+"""What works with a server and an account: tried with one run that is thrown away again; and how its runs stand."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.api import annotate, clear_annotations
 from tracker_health.config import Config
 from tracker_health.errors import RunError, RunNotFound, WriteError, described
-from tracker_health.text import printable
+from tracker_health.stores.common.standing import Standing
+from tracker_health.text import count, listing, printable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _NAME = "tracker-health-doctor"
 _STEPS = 40
+_MOST_RUNS = 1000
 READS, WRITES, FILES, REGISTRY = "read runs", "write verdicts", "write files", "tag model versions"
 """What a step is tried for."""
 _NEEDED_BY = {
@@ -31,11 +36,12 @@ _NEEDED_BY = {
 
 
 class State(StrEnum):
-    """How a step went."""
+    """How a step went. ``SEEN``: nothing was tried, and this is what there is."""
 
     WORKS = "works"
     FAILS = "fails"
     NOT_TRIED = "not tried"
+    SEEN = "seen"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +83,8 @@ class _Trials:
             try:
                 made = work()
                 detail, value = made if isinstance(made, tuple) else (made, True)
-                step = Step(what=what, need=need, state=State.WORKS, detail=printable(detail or "", 300))
+                state = value if isinstance(value, State) else State.WORKS
+                step = Step(what=what, need=need, state=state, detail=printable(detail or "", 300))
             except Exception as error:  # noqa: BLE001  that is what is asked
                 step = Step(what=what, need=need, state=State.FAILS, detail=printable(described(error), 600))
         self.steps.append(step)
@@ -104,11 +111,71 @@ def _clean_on_error(trials: _Trials) -> Iterator[None]:
         raise
 
 
+def look_at_mlflow(experiment: str, tracking_uri: str | None) -> Iterator[Step]:
+    """What can be said of an MLflow server without changing anything there."""
+    from tracker_health.stores.mlflow.connection import connect
+    from tracker_health.stores.mlflow.experiment import standings
+    from tracker_health.stores.mlflow.failures import shown
+
+    trials = _Trials()
+    step, opened = trials.do("reach the server", READS, lambda: _reach(connect(tracking_uri), shown))
+    yield step
+    found = yield from _how_runs_stand(trials, lambda: standings(experiment, tracking_uri), after=opened is not None)
+    unsaid = "MLflow does not say what an account may do: without --dry-run it is tried"
+    yield trials.do("may write", WRITES, lambda: (unsaid, State.NOT_TRIED), after=found)[0]
+
+
+def look_at_wandb(project: str) -> Iterator[Step]:
+    """What can be said of a W&B server without changing anything there."""
+    from tracker_health.stores.wandb.address import project_of
+    from tracker_health.stores.wandb.connection import connect
+    from tracker_health.stores.wandb.project import may_write, standings
+
+    trials = _Trials()
+    step, connection = trials.do("reach the server", READS, lambda: _connect(connect(project_of(project).server)))
+    yield step
+    found = yield from _how_runs_stand(trials, lambda: standings(project), after=connection is not None)
+    yield trials.do("may write", WRITES, lambda: _permission(may_write(project)), after=found)[0]
+
+
+def _permission(may: bool | None) -> tuple[str, State]:
+    if may is None:
+        return "the server does not say: without --dry-run it is tried", State.NOT_TRIED
+    files = "whether files and artifacts arrive is not tried"
+    return (f"the server says so; {files}", State.WORKS) if may else ("the key may only read here", State.FAILS)
+
+
+def _how_runs_stand(
+    trials: _Trials, find: Callable[[], Iterator[tuple[str, Standing]]], *, after: bool = True
+) -> Generator[Step, None, bool]:
+    """How the newest runs stand, and on which of them nothing can be written; whether they could be read."""
+    step, found = trials.do("runs", READS, lambda: _count_runs(find()), after=after)
+    yield step
+    if found is not None:
+        theirs = [name for name, one in found if one is Standing.THEIRS]
+        said = (
+            f"on {count(len(theirs), 'run')} by others, which get no verdict: {listing(theirs)}"
+            if theirs
+            else "on no run"
+        )
+        yield Step(what="names like ours", state=State.SEEN, detail=said)
+    return found is not None
+
+
+def _count_runs(runs: Iterator[tuple[str, Standing]]) -> tuple[str, list[tuple[str, Standing]]]:
+    found = list(islice(runs, _MOST_RUNS + 1))
+    shown = f"the newest {_MOST_RUNS}" if len(found) > _MOST_RUNS else str(len(found))
+    del found[_MOST_RUNS:]
+    counts = Counter(one for _, one in found)
+    return f"{shown}: {', '.join(f'{counts[one]} {one}' for one in Standing)}", found
+
+
 def examine_mlflow(experiment: str, tracking_uri: str | None, config: Config) -> Iterator[Step]:
     """Try an MLflow server with one run in an experiment, and one registered model, which are taken away again. A
-    deleted run stays in MLflow's trash until ``mlflow gc``.
+    deleted run stays in MLflow's trash until ``mlflow gc``. At last how the runs there stand.
     """
     from tracker_health.stores.mlflow.connection import connect
+    from tracker_health.stores.mlflow.experiment import standings
     from tracker_health.stores.mlflow.failures import shown, translated
 
     trials = _Trials()
@@ -143,6 +210,7 @@ def examine_mlflow(experiment: str, tracking_uri: str | None, config: Config) ->
         )
         yield step
     yield trials.clean()
+    yield from _how_runs_stand(trials, lambda: standings(experiment, uri), after=place is not None)
 
 
 def _reach(opened: tuple[MlflowClient, str], shown: Callable[[str], str]) -> tuple[str, Any]:
@@ -212,10 +280,11 @@ def _register(client: MlflowClient, run: str, asked: Callable[..., Any], trials:
 
 def examine_wandb(project: str) -> Iterator[Step]:
     """Try a W&B server with one run in a project, which is deleted again. Whether artifacts can be logged is not tried:
-    that takes a run of the SDK's own.
+    that takes a run of the SDK's own. At last how the runs there stand.
     """
     from tracker_health.stores.wandb.address import Address, project_of
     from tracker_health.stores.wandb.connection import connect
+    from tracker_health.stores.wandb.project import run_addresses, standings
 
     trials, named = _Trials(), project_of(project)
     with _clean_on_error(trials):
@@ -224,27 +293,27 @@ def examine_wandb(project: str) -> Iterator[Step]:
         if connection is None:
             return
         entity = named.entity or connection.own_entity()
-        path = f"{entity}/{named.name}"
-        yield trials.do("read runs", READS, lambda: _read_project(connection, path))[0]
+        step, there = trials.do("read runs", READS, lambda: _read_project(run_addresses(project), entity, named.name))
+        yield step
         address = Address(entity, named.name, f"doctor{uuid.uuid4().hex[:8]}")
-        step, run = trials.do("make a run", WRITES, lambda: _make_online_run(connection, address, trials))
+        make = partial(_make_online_run, connection, address, trials)  # in a project that is not there, W&B makes it
+        step, run = trials.do("make a run", WRITES, make, after=there is not None)
         yield step
         after = run is not None
         yield trials.do("write tags and summary", WRITES, lambda: _change_run(connection, address, run), after=after)[0]
         yield trials.do("write files", FILES, lambda: _upload_file(connection, address, run), after=after)[0]
         yield trials.do("tag an artifact", REGISTRY, str, after=False)[0]
     yield trials.clean()
+    yield from _how_runs_stand(trials, lambda: standings(project), after=there is not None)
 
 
 def _connect(connection: Any) -> tuple[str, Any]:
     return connection.server, connection
 
 
-def _read_project(connection: Any, path: str) -> str:
-    doing = f"the runs of {printable(path, 200)}"
-    found = connection.asked(doing, connection.api.runs, path, per_page=1)
-    connection.asked(doing, lambda: next(iter(found), None))
-    return path
+def _read_project(runs: Iterator[str], entity: str, name: str) -> str:
+    next(runs, None)
+    return f"{entity}/{name}"
 
 
 def _make_online_run(connection: Any, address: Any, trials: _Trials) -> tuple[str, Any]:

@@ -39,12 +39,14 @@ AGAIN_SECONDS = 3600
 """How long a run that could not be judged, and has not changed since, is left alone by a sweep that keeps on."""
 _MOST_REMEMBERED = 1_000_000
 
-Kind = Literal["annotated", "unchanged", "failed", "taken"]
+Kind = Literal["annotated", "unchanged", "left alone", "failed", "taken"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Swept:
-    """What a sweep did to a run. ``taken``: another annotator has had it since it was found."""
+    """What a sweep did to a run. ``taken``: another annotator has had it since it was found. ``left alone``: it was
+    judged, and is not to be written onto.
+    """
 
     run: SweptRun
     kind: Kind
@@ -287,13 +289,17 @@ class Sweep:
             self._unjudged.pop(run.name, None)
         if kind == "unchanged" and complete:
             self._settled[run.name] = (run.state, float("inf"))
-        elif kind != "taken" and not complete and not isinstance(outcome.error, StoreUnavailable):
+        elif kind == "left alone" or not (kind == "taken" or complete or isinstance(outcome.error, StoreUnavailable)):
             self._settled[run.name] = (run.state, time.time() + AGAIN_SECONDS)
 
 
 def _kind_of(outcome: Outcome, *, annotated: bool) -> Kind:
-    if outcome.error is not None:
+    if outcome.status == "failed":
         return "failed"
+    if outcome.status == "left alone":
+        return "left alone" if outcome.complete else "failed"
     if outcome.status == "unchanged":
-        return "unchanged" if annotated else "taken"
+        # W&B's list shows verdicts by their tags, which runs with nothing to judge and runs in shadow have not.
+        untagged = outcome.report.verdict is Verdict.SKIP or outcome.shadow
+        return "unchanged" if annotated or untagged else "taken"
     return "annotated"

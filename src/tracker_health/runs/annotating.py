@@ -27,7 +27,7 @@ from tracker_health.judge.annotations import (
 )
 from tracker_health.judge.engine import needs_of, tool_of
 from tracker_health.judge.messages import SentMessages
-from tracker_health.report.result import ErrorEntry, Report
+from tracker_health.report.result import Report
 from tracker_health.rules.registry import plugins
 from tracker_health.runs.due_messages import find_due_message, has_receiver, make_notice
 from tracker_health.runs.judging import judge_run, sketch_curve
@@ -274,7 +274,7 @@ def _refuse_to_replace(outcome: Outcome, stays: Verdict) -> Outcome:
     """The outcome for a run that has a verdict, and could not be judged this time."""
     why = next((f"{one.source}: {one.message}" for one in outcome.report.errors), outcome.report.summary)
     message = f"it could not be judged, and the verdict that it has ({stays}) stays: {printable(why, 400)}"
-    return _fail(outcome, RunError(message, "put that right and annotate it again; clear takes the verdict off"))
+    return outcome.unwritten(RunError(message, "put that right and annotate it again; clear takes the verdict off"))
 
 
 def _write_shadow(run: TrackedRun, annotations: Annotations, outcome: Outcome) -> Outcome:
@@ -282,7 +282,7 @@ def _write_shadow(run: TrackedRun, annotations: Annotations, outcome: Outcome) -
     try:
         run.write_shadow(shadow_of(outcome.report, annotations.digest))
     except Exception as error:  # noqa: BLE001  the verdict is reported all the same
-        return _fail(outcome, error)
+        return outcome.unwritten(error)
     return replace(outcome, status="shadow")
 
 
@@ -291,21 +291,11 @@ def _write(run: TrackedRun, annotations: Annotations, outcome: Outcome) -> Outco
     try:
         omitted = run.write(annotations)
     except WrittenInPart as error:
-        outcome, omitted = _add_error(outcome, error), error.omitted
+        outcome, omitted = outcome.with_error(error), error.omitted
     except Exception as error:  # noqa: BLE001  the verdict is reported all the same
-        return _fail(outcome, error)
+        return outcome.unwritten(error)
     report = add_note(outcome.report, f"not written: {'; '.join(omitted)}" if omitted else "")
     return replace(outcome, status="written", report=report, omitted=omitted)
-
-
-def _fail(outcome: Outcome, error: Exception) -> Outcome:
-    """The outcome of a run that was judged, and onto which nothing could be written."""
-    return replace(_add_error(outcome, error), status="failed", error=error)
-
-
-def _add_error(outcome: Outcome, error: Exception) -> Outcome:
-    entry = ErrorEntry(source="annotation", message=described(error))
-    return replace(outcome, report=replace(outcome.report, errors=(*outcome.report.errors, entry)))
 
 
 def _add_message(job: _Job, report: Report, message: SentMessages, outcome: Outcome) -> Outcome:

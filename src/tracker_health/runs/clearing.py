@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from tracker_health.errors import LeftAlone
 from tracker_health.judge.gate_decision import ours_of_gate
 from tracker_health.runs.lookup import model_named, open_model, open_run, versions_of_model
 from tracker_health.stores.base import Cleared, Ours
@@ -66,7 +67,13 @@ def clear_ours(run: str | Path | Listed, tracking_uri: str | None = None, *, ack
     """
     _, opened = _open(run, tracking_uri)
     with closing(opened):
-        return opened.clear(acks=acks)
+        try:
+            return opened.clear(acks=acks)
+        except LeftAlone:
+            ours = opened.ours()
+            if ours.found or (acks and ours.acks):
+                raise
+            return Cleared(found=False, acks=ours.acks)
 
 
 def _open(run: str | Path | Listed, tracking_uri: str | None) -> tuple[str, _Marked]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tracker_health.config import Config
-from tracker_health.errors import described
+from tracker_health.errors import LeftAlone, described
 from tracker_health.evidence import RunRef
 from tracker_health.judge.annotations import Annotations
 from tracker_health.judge.engine import tool_of
@@ -18,7 +18,7 @@ from tracker_health.stores.found import Listed
 from tracker_health.text import printable
 from tracker_health.words.verdict import Verdict
 
-Status = Literal["checked", "written", "unchanged", "dry-run", "failed", "shadow"]
+Status = Literal["checked", "written", "unchanged", "dry-run", "left alone", "failed", "shadow"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +27,14 @@ class Outcome:
 
     ``status``: ``written``; ``unchanged`` (the annotation there still holds: the run was not judged again);
     ``dry-run`` and ``checked`` (judged, nothing written); ``failed`` (could not be judged or written: ``error`` says
-    why; ``annotations`` are there if it was judged). ``annotations``: what was, or would be, written; ``omitted``: what
-    of it was left out for something of the owner's, with the reason. ``run``: as given, a URL without its secrets.
-    ``sketch``: the loss curve in one line of text, "" where there is none. ``replaces_older``: the verdict that the run
-    had before was on a part of its data. ``shadow``: verdicts are only tried out: nobody is notified, and no exit code
-    says so. With the status ``shadow`` the one tag for that was written. ``notice``: a message that this call has to
-    send; ``owes``: another call has one to send, and may still do so.
+    why; ``annotations`` are there if it was judged); ``left alone`` (judged, and not to be written onto: ``error`` is
+    the ``LeftAlone`` that says why, and the last note of the report says it, too). ``annotations``: what was, or would
+    be, written; ``omitted``: what of it was left out for something of the owner's, with the reason. ``run``: as given,
+    a URL without its secrets. ``sketch``: the loss curve in one line of text, "" where there is none.
+    ``replaces_older``: the verdict that the run had before was on a part of its data. ``shadow``: verdicts are only
+    tried out: nobody is notified, and no exit code says so. With the status ``shadow`` the one tag for that was
+    written. ``notice``: a message that this call has to send; ``owes``: another call has one to send, and may still do
+    so.
     """
 
     run: str
@@ -49,8 +51,52 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Whether the run was found, read, judged and written, with nothing missing on the way."""
-        return self.error is None and not self.report.errors and self.report.verdict is not Verdict.ERROR
+        """Whether the run was found, read, judged and, where it is to be, written, with nothing missing on the way."""
+        return self.status != "failed" and not self.report.errors and self.report.verdict is not Verdict.ERROR
+
+    def with_error(self, error: Exception) -> Outcome:
+        """The outcome of a run of which something could not be written.
+
+        Args:
+            error: Why.
+
+        Returns:
+            The outcome whose report says so.
+        """
+        entry = ErrorEntry(source="annotation", message=described(error))
+        return replace(self, report=replace(self.report, errors=(*self.report.errors, entry)))
+
+    def unwritten(self, error: Exception) -> Outcome:
+        """The outcome of a run that was judged, and onto which nothing was written.
+
+        Args:
+            error: Why. A ``LeftAlone`` is no failure.
+
+        Returns:
+            The outcome with the status ``left alone`` or ``failed``.
+        """
+        if isinstance(error, LeftAlone):
+            left = replace(self, status="left alone", error=error)
+            return replace(left, report=add_note(self.report, left.why_left))
+        return replace(self.with_error(error), status="failed", error=error)
+
+    @property
+    def why_left(self) -> str:
+        """Why the run was left alone, in one line that is also the last note of its report; empty for any other."""
+        if self.status != "left alone" or not isinstance(self.error, LeftAlone):
+            return ""
+        return f"left alone: {printable(self.error.message, 600)}"
+
+    def insisted_on(self) -> Outcome:
+        """The outcome for whoever asked for this very run.
+
+        Returns:
+            The same, or one that failed where the run was left alone.
+        """
+        if not self.why_left or self.error is None:
+            return self
+        report = replace(self.report, notes=self.report.notes[:-1])
+        return replace(self, status="failed", report=report).with_error(self.error)
 
     def failed_with(self, error: Exception) -> Outcome:
         """The outcome for a run whose result turned out to be good for nothing.

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-from tracker_health.errors import WriteError
+from tracker_health.errors import NotOurs
 from tracker_health.text import printable
 
 _LEFTOVER = re.compile(r"\.tracker-health-[0-9a-f]{16}\.tmp")
@@ -47,8 +47,8 @@ def refuse_links(paths: Iterable[Path]) -> None:
     """That none of these is a link.
 
     Raises:
-        WriteError: one is.
+        NotOurs: one is.
     """
     if link := link_among(paths):
         message = f"{printable(link)} is a link, and not ours; nothing was changed"
-        raise WriteError(message, "put what it leads to in its place, or take it off the run")
+        raise NotOurs(message, "put what it leads to in its place, or take it off the run")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracker_health.errors import WriteError
+from tracker_health.errors import NotOurs, WriteError
 from tracker_health.judge.annotations import PAGE_FILE, PICTURE_FILE, REPORT_FILE
 from tracker_health.stores.base import Overtaken
 
@@ -23,7 +23,7 @@ def is_file_name(name: object) -> bool:
 def in_the_way(what: str, run: str = "") -> WriteError:
     """The error for something of the owner's that stands where we would write."""
     where = f"{what} of {run}" if run else what
-    return WriteError(f"{where} exists and is not ours; nothing was written", "rename it, or take it off the run")
+    return NotOurs(f"{where} exists and is not ours; nothing was written", "rename it, or take it off the run")
 
 
 def overtaken(run: str) -> WriteError:

@@ -99,6 +99,14 @@ def bears_verdict(marks: Marks) -> bool:
     return is_annotated(marks) or bool(Written.of(marks).digest)
 
 
+def names_in_the_way(marks: Marks) -> tuple[str, ...]:
+    """The marks of the owner's without which no verdict can be put onto a run."""
+    if bears_verdict(marks):
+        return ()
+    names = (VERDICT, DIGEST, *(() if Written.of(marks) else (WRITTEN,)), NATIVE)
+    return tuple(name for name in names if name in marks)
+
+
 def is_legible(marks: Marks) -> bool:
     """Whether a run has no record of ours, or one that can be read."""
     return _document_of(marks) is not None

@@ -53,6 +53,7 @@ from tracker_health.stores.common.record import (
     is_annotated,
     is_legible,
     is_measure,
+    names_in_the_way,
     ours_by_form,
     owns_note,
     text_of,
@@ -226,12 +227,11 @@ class Writing:
     def _refuse_to_overwrite(self, annotations: Annotations) -> None:
         """Raise for what cannot be left out: the verdict would be somebody else's, or the report."""
         record = self._run.record
-        if not bears_verdict(self._marks):
-            names = (VERDICT, DIGEST) if Written.of(self._marks) else (VERDICT, DIGEST, WRITTEN)
-            for name in (*names, *(() if self._adopted else (NATIVE,))):
-                if name in self._marks:
-                    called = f"{name}{self._marks[name]}" if name == NATIVE else name
-                    raise in_the_way(record.naming(called), self._shown)
+        for name in names_in_the_way(self._marks):
+            if name != NATIVE:
+                raise in_the_way(record.naming(name), self._shown)
+            if not self._adopted:
+                raise in_the_way(record.naming(f"{name}{self._marks[name]}"), self._shown)
         for name in sorted(self._theirs & annotations.files.keys()):
             raise in_the_way(record.placing(name), self._shown)
 

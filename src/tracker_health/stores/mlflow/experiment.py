@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import did_you_mean
-from tracker_health.errors import RunNotFound
+from tracker_health.errors import RunNotFound, StoreRefused
 from tracker_health.stores.base import TaggedRun
 from tracker_health.stores.common.record import DIGEST, entries_on, is_finished, recorded_on, shadow_on, tagged
+from tracker_health.stores.common.standing import Standing, standing
 from tracker_health.stores.found import Period
 from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.mlflow.batch import Batch
@@ -88,7 +89,7 @@ def listed_runs(
 
     Raises:
         RunNotFound: there is no such experiment.
-        RunError: the store cannot be reached, or does not understand the filter.
+        RunError: it is deleted, or the store cannot be reached, or does not understand the filter.
     """
     client, uri, names = _opened(names, tracking_uri)
     batch = Batch(BulkHistories(client, uri), EmptyRuns(uri))
@@ -151,6 +152,18 @@ def tagged_runs(
                 last_step=last_step_of(record),
                 acks=on_evidence(entries, state_of(record)) if (entries := entries_on(marks)) else (),
             )
+
+
+def standings(name: str, tracking_uri: str | None) -> Iterator[tuple[str, Standing]]:
+    """The ids of an experiment's runs, the newest first, and how each stands by its tags; files are not looked at.
+
+    Raises:
+        RunError: as for ``listed_runs``.
+    """
+    client, uri, names = _opened([name], tracking_uri)
+    for page in _pages(client, uri, _experiments(client, uri, names), ""):
+        for record in page:
+            yield record.info.run_id, standing(marks_in(record.data.tags), live=record.info.status == "RUNNING")
 
 
 def _expected(page: Sequence[Any], client: MlflowClient, uri: str, batch: Batch) -> list[ListedMlflowRun]:
@@ -219,6 +232,9 @@ def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> dict[s
             if experiment is None:
                 known = [one.name for one in client.search_experiments(max_results=_MOST_NAMES)]
                 raise RunNotFound(f"there is no experiment {printable(name, 80)!r}", did_you_mean(name, known))
+        if experiment.lifecycle_stage == "deleted":  # MLflow lists none of its runs
+            hint = f"mlflow experiments restore --experiment-id {printable(experiment.experiment_id, 80)}"
+            raise StoreRefused(f"the experiment {printable(name, 80)!r} is deleted", hint)
         found[experiment.experiment_id] = experiment.name
     token, paging = None, Paging(f"experiments/search ({shown(uri)})")
     while not names:

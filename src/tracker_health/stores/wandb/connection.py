@@ -131,6 +131,19 @@ class Connection:
         again = self.question("Run", "run(name: $run) { id }", **names)
         return self.asked(f"W&B run {shown}", self._fresh, *names.values(), own_files, again=again)
 
+    def about_project(self, doing: str, operation: str, wanted: str, **names: str) -> dict[str, Any]:
+        """What the server says of a project, as ``question`` asks it; empty where there is none.
+
+        Raises:
+            RunError: it cannot be asked.
+        """
+        again = self.question(operation, wanted, **names)
+        asked = json.loads(again.data if isinstance(again.data, bytes) else b"{}")
+        service = self.api._service_api  # noqa: SLF001
+        answer = self.asked(doing, service.execute_graphql, asked["query"], asked["variables"], again=again)
+        found: dict[str, Any] = (answer or {}).get("project") or {}
+        return found
+
     # Changes
 
     def change(self, run: Any, *, summary: Mapping[str, Any] | None = None, tags: Iterable[str] | None = None) -> None:

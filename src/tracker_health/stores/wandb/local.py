@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tracker_health.errors import ReadError, RunNotFound, StoreRefused, WriteError
+from tracker_health.errors import LeftAlone, ReadError, RunNotFound, StillRunning, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef, Series
 from tracker_health.judge.annotations import PENDING, Annotations
 from tracker_health.readers.files.regular_file import open_regular, require_written
@@ -339,7 +339,7 @@ class LocalRun(DirectoryRun):
         """Raise where a verdict could only be written beside an earlier one, or beside that of another run."""
         if self._log.bears_ours and (why_not := self._why_not()):
             message = f"the log of {printable(self._given)} has an earlier verdict, and is left as it is: {why_not}"
-            raise WriteError(message, "clear it first, or annotate the run on its server")
+            raise LeftAlone(message, "clear it first, or annotate the run on its server")
         others = sorted(path.name for path in self._path.parent.glob("*.wandb") if path.name != self._path.name)
         if others:
             message = f"{listing(others)} beside {printable(self._path)}: whose verdict it is could not be determined"
@@ -377,7 +377,7 @@ class LocalRun(DirectoryRun):
         self.look()
         remove_leftovers(self._path.parent)
         if self._log.bears_ours and self._writer is Writer.AT_WORK:
-            raise WriteError(f"{printable(self._given)} is still running: its log was left as it is")
+            raise StillRunning(f"{printable(self._given)} is still running: its log was left as it is")
         restore(self._path, self._log)
         for place in sorted(self._media):
             self._take_away(self._folder / place)

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tracker_health.errors import ReadError, WriteError
+from tracker_health.errors import ReadError, StillRunning, WriteError
 from tracker_health.judge.annotations import STEP
 from tracker_health.readers.files.protobuf import fields, without, written
 from tracker_health.readers.files.record_log import framed
@@ -222,7 +222,7 @@ def _require_unchanged(path: Path, before: os.stat_result) -> None:
     now = path.stat()
     if (now.st_ino, now.st_size, now.st_mtime_ns) != (before.st_ino, before.st_size, before.st_mtime_ns):
         message = f"{printable(path)} changed while it was annotated; it was left as it is"
-        raise WriteError(message, "annotate it again when the run has ended")
+        raise StillRunning(message, "annotate it again when the run has ended")
 
 
 def _put(new: Path, path: Path) -> None:

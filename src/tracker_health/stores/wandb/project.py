@@ -10,10 +10,11 @@ from typing import Any
 from tracker_health.errors import ConfigError, RunNotFound
 from tracker_health.stores.base import TaggedRun
 from tracker_health.stores.common.record import tagged
+from tracker_health.stores.common.standing import Standing, standing
 from tracker_health.stores.found import Period
-from tracker_health.stores.wandb.address import address_of, project_of
-from tracker_health.stores.wandb.connection import connect, pages
-from tracker_health.stores.wandb.marks import marks_in
+from tracker_health.stores.wandb.address import Project, address_of, project_of
+from tracker_health.stores.wandb.connection import Connection, connect, pages
+from tracker_health.stores.wandb.marks import marks_in, marks_of_tags
 from tracker_health.stores.wandb.online import (
     OnlineRun,
     acknowledgements_of,
@@ -38,7 +39,7 @@ def run_addresses(name: str, where: str = "") -> Iterator[str]:
 
     Raises:
         ConfigError: the filter is no JSON object.
-        RunNotFound: there is no such project.
+        RunNotFound: there is no such project, or sweep of it.
         RunError: the server cannot be reached, or does not understand the filter.
     """
     for _, address in _runs(name, _filters(where)):
@@ -102,6 +103,32 @@ def tagged_runs(name: str, where: str = "", since: float | None = None) -> Itera
             )
 
 
+def standings(name: str) -> Iterator[tuple[str, Standing]]:
+    """The ids of a project's runs, the newest first, and how each stands by its record; files are not looked at.
+
+    Raises:
+        RunError: as for ``run_addresses``.
+    """
+    for run, _ in _runs(name, {}, lazy=False):
+        marks = marks_in(run.summary_metrics)
+        yield str(run.id), standing(marks | marks_of_tags(run.tags, marks), live=is_live(run))
+
+
+def may_write(name: str) -> bool | None:
+    """Whether the server says that the key may write to a project; None where it does not say.
+
+    Raises:
+        RunError: the server cannot be reached.
+    """
+    project = project_of(name)
+    connection = connect(project.server)
+    names = {"entity": project.entity or connection.own_entity(), "project": project.name}
+    there = connection.about_project(
+        f"the W&B project {printable(name, 200)}", "IsProjectReadOnly", "readOnly", **names
+    )
+    return None if there.get("readOnly") is None else not there["readOnly"]
+
+
 def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[tuple[Any, str]]:
     """The SDK's runs of a project, with their addresses, the newest first; not ``lazy``: with their summaries."""
     project = project_of(name)
@@ -114,12 +141,23 @@ def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[
     options: dict[str, Any] = {"filters": filters, "order": "-created_at", "per_page": _PAGE, "lazy": lazy}
     connection.api.flush()  # the SDK keeps what it once listed, and a sweep that repeats would see no new run
     again = connection.question("Runs", "runs(first: 1) { edges { node { id } } }", entity=entity, project=project.name)
-    listed = connection.asked(doing, connection.api.runs, path, again=again, **options)
+    listed, is_empty = connection.asked(doing, connection.api.runs, path, again=again, **options), True
     try:
         for run in pages(connection, doing, listed, _PAGE, again):
+            is_empty = False
             yield run, f"wandb:{entity}/{project.name}/{run.id}"
     except RunNotFound:
         raise RunNotFound(f"there is no W&B project {printable(path, 200)}", "check entity and project") from None
+    if project.sweep and is_empty:  # for W&B runs of a sweep that is not there are none
+        _require_sweep(connection, entity, project)
+
+
+def _require_sweep(connection: Connection, entity: str, project: Project) -> None:
+    shown = printable(f"{project.sweep} in the W&B project {entity}/{project.name}", 300)
+    wanted, names = "sweep(sweepName: $sweep) { id }", {"entity": entity, "project": project.name}
+    there = connection.about_project(f"the sweep {shown}", "GetSweep", wanted, **names, sweep=project.sweep)
+    if not there.get("sweep"):
+        raise RunNotFound(f"there is no sweep {shown}", "its id is the end of its page's address, /sweeps/ID")
 
 
 def _filters(where: str) -> dict[str, Any]:
