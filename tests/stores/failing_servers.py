@@ -277,7 +277,8 @@ def broken_laws(servers: Servers, trial: Trial) -> list[str]:
     if after.removesuffix("?") not in {"", before, whole.verdict} | {"error"} & {"error" * may_be_unread}:
         laws.append(f"the verdict was {before!r}, and is {after!r} instead of {whole.verdict!r}")
     if done.exit_code == 3:
-        laws += unsaid(done, FAULTS[trial.fault], failed, proxy.uri)
+        # A sweep also says what kept it from looking for more runs.
+        laws += unsaid(done, FAULTS[trial.fault], failed, proxy.uri, 1 + (trial.operation == "sweep"))
     elif done.exit_code != whole.code:
         laws.append(f"exit code {done.exit_code}")
     elif (after, seen) != (whole.verdict, whole.view) and "could not be deleted" not in done.stdout:
@@ -300,12 +301,12 @@ def plan_of(trial: Trial, count: int):
     return plan
 
 
-def unsaid(done: Result, fault: Fault, failed: list[str], uri: str) -> list[str]:
-    """What of a failure is not in its one line."""
+def unsaid(done: Result, fault: Fault, failed: list[str], uri: str, most: int) -> list[str]:
+    """What of a failure is not in its line; of lines there are so many at most."""
     laws = []
     lines = [line for line in done.stderr.splitlines() if line.startswith("tracker-health: ")]
     said = " ".join((done.stderr + done.stdout).split())  # the terminal's width cuts lines
-    if len(lines) > 1 or "Traceback" in said or not said:
+    if len(lines) > most or "Traceback" in said or not said:
         laws.append(f"not in one line: {said!r}")
     if not any(place_of(asked) in said for asked in failed) or urlsplit(uri).netloc not in said:
         laws.append(f"no endpoint of {[*map(place_of, failed)]} in {said!r}")

@@ -101,11 +101,10 @@ class _Attempt:
     asked: str = ""
     trail: Trail = field(default_factory=Trail)
 
-    @property
-    def endpoint(self) -> str:
-        """To what the server answered badly, or not at all; in words that go behind the rest."""
-        asked = self.trail.asked or (self.asks_server and self.asked)
-        return f" to {printable(asked.partition('?')[0], 200)}" if asked else ""
+    def endpoint(self, before: str) -> str:
+        """What the server answered badly, or not at all, behind these words; empty where it is not known."""
+        asked = self.trail.asked or (self.asked if self.asks_server else "")
+        return f"{before}{printable(asked.partition('?')[0], 200)}" if asked else ""
 
     @property
     def what(self) -> str:
@@ -238,11 +237,11 @@ def _failure(error: Exception, attempt: _Attempt) -> RunError:
     if status := _failing_status(error, attempt):
         if reason == NO_ANSWER:  # it was asked again and again, as long as there was time
             distrust(attempt.uri, said=f"answered {status}, again and again,")
-        return attempt.failure(f"{what}: the server answered {status}{attempt.endpoint}", status_hint(status))
+        return attempt.failure(f"{what}: the server answered {status}{attempt.endpoint(' to ')}", status_hint(status))
     if _is_torn(error, attempt):
-        return attempt.failure(f"{what}: {TORN}{attempt.endpoint}", TORN_HINT)
+        return attempt.failure(f"{what}: {TORN}{attempt.endpoint(': ')}", TORN_HINT)
     if code == "ENDPOINT_NOT_FOUND" or "valid JSON" in str(error):
-        return attempt.failure(f"{what}: it does not answer as an MLflow server{attempt.endpoint}", URI_HINT)
+        return attempt.failure(f"{what}: it does not answer as an MLflow server{attempt.endpoint(': ')}", URI_HINT)
     if _REFUSED_WRITE.search(_first_words(error)):
         return StoreRefused(f"{what}: it is read-only", _WRITABLE_HINT)
     if isinstance(error, PermissionError) or _DENIED.search(_first_words(error)):
@@ -251,7 +250,7 @@ def _failure(error: Exception, attempt: _Attempt) -> RunError:
         distrust(attempt.uri)
     is_failure_of_server = is_of_server(reason) or _is_of_requests(error)
     kind = attempt.failure if is_failure_of_server and not attempt.is_out_of_reach(reason) else attempt.otherwise
-    endpoint = attempt.endpoint if is_failure_of_server else ""
+    endpoint = attempt.endpoint(" to " if reason == NO_ANSWER else ": ") if is_failure_of_server else ""
     return kind(f"{what}: {_without_secrets(reason, attempt)}{endpoint}", _hint(error, reason, attempt))
 
 
@@ -274,7 +273,8 @@ def _is_of_requests(error: Exception) -> bool:
 
 def _answer_of(attempt: _Attempt) -> str:
     """The answer that says no, where it is known, in words that go behind the rest."""
-    return f": the server answered {attempt.trail.status}{attempt.endpoint}" if attempt.trail.status >= 400 else ""
+    status = attempt.trail.status
+    return f": the server answered {status}{attempt.endpoint(' to ')}" if status >= 400 else ""
 
 
 def _code(error: Exception, attempt: _Attempt) -> str:

@@ -58,6 +58,7 @@ def _require_answer(response: Any, *_: Any, stream: bool = False, **__: Any) -> 
     if status in (401, 403) or is_failure(status):
         from requests import HTTPError
 
+        response.close()
         raise HTTPError(f"the server answered {status}", response=response)
     endpoint = re.sub(r"^.*/api/\d\.\d(?=/mlflow)", "", urlsplit(response.url).path)
     fields = _answers().get((response.request.method, endpoint)) if status == 200 else None

@@ -248,7 +248,7 @@ def connect(page: str = "") -> Connection:
 
 
 def _with_few_retries(api: Any) -> Any:
-    """The same, that has core do its requests as ``_RETRIES`` says: it is told for each ``Api``, in its settings."""
+    """The same, that has core do its requests as ``_RETRIES`` says: each ``Api`` has settings for it."""
     service: Any = getattr(api, "_service_api", None)
     if hasattr(service, "_api_session"):
         settings = service._settings  # noqa: SLF001 - a copy of this Api's own

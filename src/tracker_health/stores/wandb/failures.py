@@ -88,7 +88,7 @@ def _translation(  # noqa: PLR0917  as of ``translated``
     cause = error.__cause__ if _UNCHECKED in str(error) else None
     status, text = trail.status or status_of(error), str(cause or error)
     to = f" to {trail.asked}" if trail.asked else ""
-    said = f": the server answered {status}{to}" if status >= 400 else to and f", in answer{to}"
+    said = f": the server answered {status}{to}" if status >= 400 else trail.asked and f": {trail.asked}"
     failure = otherwise if issubclass(otherwise, WriteError) else StoreUnavailable
     if is_failure(status):  # whatever it says besides is not to be believed
         return failure(f"{what}{said}", status_hint(status))
@@ -101,14 +101,14 @@ def _translation(  # noqa: PLR0917  as of ``translated``
         hint = "check entity, project and run id; a run that you may not see looks the same"
         return RunNotFound(f"{what}: there is no such run", hint)
     if any(words in text for words in _NO_JSON):
-        return failure(f"{what}: what answers there{to} is no W&B server, or a page before it", _PAGE_HINT)
+        return failure(f"{what}: what answers there is no W&B server, or a page before it{said}", _PAGE_HINT)
     reason = reason_in(text)
     if reason == TORN or isinstance(error, Unanswered):
-        return failure(f"{what}: {reason if is_of_server(reason) else TORN}{to}", TORN_HINT)
+        return failure(f"{what}: {reason if is_of_server(reason) else TORN}{said}", TORN_HINT)
     if reason != NO_ANSWER:
         hint = _DIALECT_HINT if _OTHER_DIALECT.search(text) else ""
         kind = failure if is_of_server(reason) or isinstance(error, URLError) else otherwise
-        return kind(f"{what}: {printable(reason, 300)}{to}", hint)
+        return kind(f"{what}: {printable(reason, 300)}{said}", hint)
     # Core waits as long as a server asks it to, and does not say so.
     status, reason = last_word(server, again)
     if is_failure(status):
