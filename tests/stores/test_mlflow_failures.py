@@ -164,7 +164,7 @@ def test_a_request_that_was_given_up_is_not_made_again(monkeypatch):
         monkeypatch.setenv(f"MLFLOW_HTTP_REQUEST_{name}", value)
     monkeypatch.setattr(deadline, "REQUEST_SECONDS", 0.5)
     with serving(lambda handler: handler.answer(503)) as (uri, asked):
-        with pytest.raises(StoreUnavailable, match="answered 503 to GET /api/2.0/mlflow/runs/get"):
+        with pytest.raises(StoreUnavailable, match=r"answered 503 to GET /api/2\.0/mlflow/runs/get"):
             open_mlflow_run(RUN_ID, uri)
         made = len(asked)
         time.sleep(2.5)  # the next would be after one or two
