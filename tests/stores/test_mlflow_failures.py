@@ -158,6 +158,19 @@ def test_a_request_that_was_given_up_does_not_keep_the_process_alive():
     assert "no answer in time" in done.stdout
 
 
+def test_a_request_that_was_given_up_is_not_made_again(monkeypatch):
+    """It might write what was said to be not written."""
+    for name, value in {"MAX_RETRIES": "5", "BACKOFF_FACTOR": "1", "BACKOFF_JITTER": "0"}.items():
+        monkeypatch.setenv(f"MLFLOW_HTTP_REQUEST_{name}", value)
+    monkeypatch.setattr(deadline, "REQUEST_SECONDS", 0.5)
+    with serving(lambda handler: handler.answer(503)) as (uri, asked):
+        with pytest.raises(StoreUnavailable, match=r"answered 503 to GET /api/2\.0/mlflow/runs/get"):
+            open_mlflow_run(RUN_ID, uri)
+        made = len(asked)
+        time.sleep(2.5)  # the next would be after one or two
+        assert len(asked) == made
+
+
 def test_what_a_call_raises_in_its_time_is_raised():
     def leaves():
         raise KeyboardInterrupt

@@ -62,7 +62,7 @@ def mostly_moments(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(http_parts, "_WAITS", (0.0, 0.0))
+    monkeypatch.setattr(http_parts, "pause_before", lambda *_: 0.0)
 
 
 def read(address, **changes):

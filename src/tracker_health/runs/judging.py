@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tracker_health.config import Config
-from tracker_health.errors import described
+from tracker_health.errors import StoreUnavailable, described
 from tracker_health.evidence import Evidence, Part, Request
 from tracker_health.judge.checkpoint_choice import onset_of, rewind_of
 from tracker_health.judge.engine import diagnose, needs_of
-from tracker_health.report.result import Report
+from tracker_health.report.result import ErrorEntry, Report
 from tracker_health.runs.lookup import shown_name
 from tracker_health.runs.outcome import Outcome, add_note
 from tracker_health.runs.run_config import open_with_config
@@ -69,10 +69,16 @@ def judge_run(
 
 
 def _add_way_back(run: TrackedRun, report: Report, evidence: Evidence, request: Request) -> Report:
-    """The report, with the checkpoint to go back to. What goes wrong with that must not take the verdict with it."""
+    """The report, with the checkpoint to go back to. What goes wrong with that must not take the verdict with it; where
+    the server failed, the next annotation looks again.
+    """
     try:
         shelf = run.saved(request) if onset_of(report, evidence) is not None else None
         return report if shelf is None else replace(report, rewind=rewind_of(report, evidence, shelf))
+    except StoreUnavailable as error:
+        message = f"no checkpoint to go back to was looked for: {described(error)}"
+        entry = ErrorEntry(source="checkpoints", message=printable(message, 500))
+        return replace(report, errors=(*report.errors, entry))
     except Exception as error:  # noqa: BLE001
         return add_note(report, f"no checkpoint to go back to was looked for: {printable(described(error), 300)}")
 

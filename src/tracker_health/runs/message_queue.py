@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import subprocess
 import time
@@ -40,6 +39,7 @@ from tracker_health.stores.common.atomic_files import remove_leftovers, replace_
 from tracker_health.stores.common.locks import let_go, locked, try_lock
 from tracker_health.stores.common.tracked_run import TrackedRun, alerting
 from tracker_health.stores.remote import hosts
+from tracker_health.stores.remote.backoff import seconds_of
 from tracker_health.stores.remote.deadline import within
 from tracker_health.stores.remote.web import opener
 from tracker_health.text import printable
@@ -457,21 +457,7 @@ def _post_once(address: str, content: bytes, token: str) -> tuple[int, float | N
             return answer.status, None
     except HTTPError as error:
         with error:
-            return error.code, _seconds(error.headers.get("Retry-After"))
-
-
-def _seconds(text: str | None) -> float | None:
-    """Of ``Retry-After``, in seconds or as a date."""
-    from email.utils import parsedate_to_datetime
-
-    try:
-        seconds = float(text or "")
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(text or "").timestamp() - time.time()
-        except (ValueError, TypeError, OverflowError):
-            return None
-    return max(seconds, 0.0) if math.isfinite(seconds) else None
+            return error.code, seconds_of(error.headers.get("Retry-After"))
 
 
 def _run_command(command: tuple[str, ...], content: bytes) -> None:

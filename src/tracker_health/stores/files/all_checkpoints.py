@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
-from tracker_health.errors import ReadError, RunError, described
+from tracker_health.errors import UNREADABLE, ReadError, described
 from tracker_health.readers.files.random_access import LocalFile
 from tracker_health.readers.optimizers.optimizer_state import (
     global_step_of,
@@ -132,7 +132,7 @@ class SavedFiles:
                 step = read_trainer_state(self._tree.local(state), state.path, NOTHING_READ).global_step
                 return Counted(step=step)
             return self._counted_inside(unit, bool(saved.counted))
-        except (RunError, OSError):
+        except UNREADABLE:
             return NOTHING  # who looks into it says so
 
     def _counted_inside(self, unit: _Unit, is_named: bool) -> Counted:
@@ -163,7 +163,7 @@ class SavedFiles:
             return CheckpointContents(unchecked=error.message)
         except ReadError as error:
             return CheckpointContents(unchecked=described(error), is_broken=True)
-        except (RunError, OSError) as error:
+        except UNREADABLE as error:
             return CheckpointContents(unchecked=described(error))
 
     def _looked_into(self, files: Sequence[RunFile]) -> CheckpointContents:

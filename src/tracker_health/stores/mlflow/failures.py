@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from tracker_health.errors import (
@@ -35,6 +35,7 @@ from tracker_health.stores.remote.reasons import (
     reason_in,
     status_hint,
 )
+from tracker_health.stores.remote.trail import Trail, followed
 from tracker_health.text import printable
 
 URI_HINT = "check --tracking-uri or MLFLOW_TRACKING_URI"
@@ -84,15 +85,13 @@ _PACKAGES = {
     "pyodbc": "pyodbc",
 }
 _STATUS = re.compile(r"too many (\d{3}) error responses|failed with error code (\d{3})")
-# Where the library names the address that it asked; what it was asked for stands behind it.
-_ENDPOINT = re.compile(r"(?:\burl: |request to |endpoint )(?:https?://[^/\s]+)?(/[^\s?'\")]+)")
 _CUT_OFF = re.compile(r"Response body: '\s*[{\[]")
 
 
 @dataclass(frozen=True)
 class _Attempt:
     """What was tried: in words, at which store, at which place of it, and the error for what is nothing special.
-    ``asked``: the question to the server, where it can be asked again.
+    ``asked``: the question to the server, where it can be asked again. ``trail``: what was asked of it.
     """
 
     doing: str
@@ -100,6 +99,12 @@ class _Attempt:
     at: str
     otherwise: type[RunError]
     asked: str = ""
+    trail: Trail = field(default_factory=Trail)
+
+    def endpoint(self, before: str) -> str:
+        """What the server answered badly, or not at all, behind these words; empty where it is not known."""
+        asked = self.trail.asked or (self.asked if self.asks_server else "")
+        return f"{before}{printable(asked.partition('?')[0], 200)}" if asked else ""
 
     @property
     def what(self) -> str:
@@ -174,7 +179,7 @@ def translated(  # noqa: PLR0917  the first three say what was tried, the rest i
     that it was about. ``asked``: a question of ``last_word``, to see what a server says that gives no answer in time.
     """
     try:
-        with _muted("mlflow.store.db.utils"):
+        with followed() as trail, _muted("mlflow.store.db.utils"):
             yield
     except TrackerHealthError:
         raise
@@ -182,7 +187,7 @@ def translated(  # noqa: PLR0917  the first three say what was tried, the rest i
         if excess := excess_behind(error):
             raise excess from None
         # Without the cause: its message holds the whole URL, and would be printed with the traceback.
-        raise _translation(error, _Attempt(doing, uri, at, otherwise, asked), absent) from None
+        raise _translation(error, _Attempt(doing, uri, at, otherwise, asked, trail), absent) from None
 
 
 @contextmanager
@@ -207,47 +212,46 @@ def is_timeout(error: Exception) -> bool:
 
 
 def _translation(error: Exception, attempt: _Attempt, absent: frozenset[str]) -> RunError:
-    return _refusal(error, attempt, absent) or _failure(error, attempt)
+    failed = is_failure(attempt.trail.status)  # whatever it says besides is not to be believed
+    return (None if failed else _refusal(error, attempt, absent)) or _failure(error, attempt)
 
 
 def _refusal(error: Exception, attempt: _Attempt, absent: frozenset[str]) -> RunError | None:
     """What a server says no to; None for what is nothing of that kind."""
-    code, what = _code(error), attempt.what
+    code, what = _code(error, attempt), attempt.what
     withheld = hosts.hint_on_withheld(attempt.server, "MLFLOW_TRACKING_URI")
     if code in _UNAUTHENTICATED:
-        return StoreRefused(f"{what}: no permission without the right credentials", withheld or _CREDENTIALS_HINT)
+        said = "no permission without the right credentials"
+        return StoreRefused(f"{what}: {said}{_answer_of(attempt)}", withheld or _CREDENTIALS_HINT)
     if code == "PERMISSION_DENIED":
         hint = withheld or (_EDIT_HINT if attempt.writes else _READ_HINT)
-        return StoreRefused(f"{what}: no permission", hint)
+        return StoreRefused(f"{what}: no permission{_answer_of(attempt)}", hint)
     if code in absent:
         return RunNotFound(f"{what}: there is no such run", "check the run id and the tracking URI")
     return None
 
 
 def _failure(error: Exception, attempt: _Attempt) -> RunError:
-    code, what = _code(error), attempt.what
-    if status := _failing_status(error):
-        return attempt.failure(f"{what}: the server answered {status}{_endpoint(error)}", status_hint(status))
+    code, what = _code(error, attempt), attempt.what
+    reason = _reason(error)
+    if status := _failing_status(error, attempt):
+        if reason == NO_ANSWER:  # it was asked again and again, as long as there was time
+            distrust(attempt.uri, said=f"answered {status}, again and again,")
+        return attempt.failure(f"{what}: the server answered {status}{attempt.endpoint(' to ')}", status_hint(status))
     if _is_torn(error, attempt):
-        return attempt.failure(f"{what}: {TORN}{_endpoint(error)}", TORN_HINT)
+        return attempt.failure(f"{what}: {TORN}{attempt.endpoint(': ')}", TORN_HINT)
     if code == "ENDPOINT_NOT_FOUND" or "valid JSON" in str(error):
-        return StoreUnavailable(f"{what}: it does not answer as an MLflow server", URI_HINT)
+        return attempt.failure(f"{what}: it does not answer as an MLflow server{attempt.endpoint(': ')}", URI_HINT)
     if _REFUSED_WRITE.search(_first_words(error)):
         return StoreRefused(f"{what}: it is read-only", _WRITABLE_HINT)
     if isinstance(error, PermissionError) or _DENIED.search(_first_words(error)):
         return StoreRefused(f"{what}: no permission: {_without_secrets(_first_words(error), attempt)}")
-    reason = _reason(error)
     if reason == NO_ANSWER and attempt.asks_server:
-        # MLflow asks again and again, and does not say why.
-        status = status_of(attempt.uri, attempt.asked) if attempt.asked else 0
-        if is_failure(status):
-            distrust(attempt.uri, said=f"answered {status}, again and again,")
-            said = f"the server answers {status}, again and again, to {_place_of(attempt.asked)}"
-            return attempt.failure(f"{what}: {said}", status_hint(status))
         distrust(attempt.uri)
     is_failure_of_server = is_of_server(reason) or _is_of_requests(error)
     kind = attempt.failure if is_failure_of_server and not attempt.is_out_of_reach(reason) else attempt.otherwise
-    return kind(f"{what}: {_without_secrets(reason, attempt)}", _hint(error, reason, attempt))
+    endpoint = attempt.endpoint(" to " if reason == NO_ANSWER else ": ") if is_failure_of_server else ""
+    return kind(f"{what}: {_without_secrets(reason, attempt)}{endpoint}", _hint(error, reason, attempt))
 
 
 def _is_torn(error: Exception, attempt: _Attempt) -> bool:
@@ -267,19 +271,15 @@ def _is_of_requests(error: Exception) -> bool:
     return of_library and getattr(error, "response", None) is None
 
 
-def _endpoint(error: Exception) -> str:
-    """To what it was the answer, as far as the library says; in words that go behind the rest."""
-    found = _ENDPOINT.search(str(error))
-    return f" to {printable(found.group(1), 120)}" if found else ""
+def _answer_of(attempt: _Attempt) -> str:
+    """The answer that says no, where it is known, in words that go behind the rest."""
+    status = attempt.trail.status
+    return f": the server answered {status}{attempt.endpoint(' to ')}" if status >= 400 else ""
 
 
-def _place_of(asked: str) -> str:
-    return printable(asked.rpartition(" ")[2].partition("?")[0], 120)
-
-
-def _code(error: Exception) -> str:
-    """MLflow's name of the error, also for the plain HTTP errors of artifact requests."""
-    status = _response_status(error)
+def _code(error: Exception, attempt: _Attempt) -> str:
+    """MLflow's name of the error, also for plain HTTP errors."""
+    status = _response_status(error) or attempt.trail.status
     if status in (401, 403):
         return "UNAUTHENTICATED" if status == 401 else "PERMISSION_DENIED"
     return str(getattr(error, "error_code", ""))
@@ -298,10 +298,14 @@ def _status_of_cloud(error: Exception) -> int:
     return next((int(one) for one in found if isinstance(one, int)), 0)
 
 
-def _failing_status(error: Exception) -> int | None:
+def _failing_status(error: Exception, attempt: _Attempt) -> int | None:
     """The HTTP status with which a server failed, or turned away for now, what was no mistake of the client's."""
+    if is_failure(attempt.trail.status):
+        return attempt.trail.status
     found = _STATUS.search(str(error))
     status = int(found.group(1) or found.group(2)) if found else _response_status(error) or _status_of_cloud(error)
+    if not status and _reason(error) == NO_ANSWER and attempt.asked and not attempt.trail.asked:
+        status = status_of(attempt.uri, attempt.asked)  # by way of a library that does not say what it asks
     return status if is_failure(status) else None
 
 

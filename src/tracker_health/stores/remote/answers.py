@@ -18,6 +18,7 @@ from typing import Any
 from tracker_health.errors import StoreUnavailable
 from tracker_health.stores.remote import hosts
 from tracker_health.stores.remote.deadline import seconds_left
+from tracker_health.stores.remote.trail import note_answer, note_request
 from tracker_health.text import printable, size_of, without_userinfo
 
 MOST_ANSWER_BYTES = 64 * 2**20
@@ -102,6 +103,7 @@ class _BoundedAdapter:
             del request.headers["Authorization"]
             hosts.withhold(request.url)
         where = printable(without_userinfo(request.url), 300)
+        note_request(request.method, request.url)
         with _placed(where):
             response = super().send(request, *arguments, **options)  # type: ignore[misc]
         _limit_unpacked(response, where)
@@ -170,7 +172,14 @@ def _bound_pools(manager: Any) -> None:
 @cache
 def _bounded_pool(kind: Any) -> Any:
     connection = type("BoundedConnection", (kind.ConnectionCls,), {"response_class": _Response})
-    return type(f"Bounded{kind.__name__}", (kind,), {"ConnectionCls": connection})
+
+    def urlopen(self: Any, *arguments: Any, **options: Any) -> Any:
+        # Each retry comes by here: one that nobody waits for any more would write what was said to be not written.
+        if seconds_left() < 0:
+            raise ExcessiveAnswer(f"{self.host}:{self.port}", "the answer took too long")
+        return kind.urlopen(self, *arguments, **options)
+
+    return type(f"Bounded{kind.__name__}", (kind,), {"ConnectionCls": connection, "urlopen": urlopen})
 
 
 class _Response(http.client.HTTPResponse):
@@ -179,6 +188,10 @@ class _Response(http.client.HTTPResponse):
     def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
         self.fp = io.BufferedReader(_Counted(self.fp.detach(), _peer_of(sock)))
+
+    def begin(self) -> None:
+        super().begin()
+        note_answer(self.status)
 
 
 class _Counted(io.RawIOBase):

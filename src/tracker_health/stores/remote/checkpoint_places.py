@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from tracker_health.errors import RunError, described
+from tracker_health.errors import UNREADABLE, described
 from tracker_health.readers.files.random_access import RandomAccess
 from tracker_health.report.resume_point import NOTHING, CheckpointContents, Counted, Saved, Shelf
 from tracker_health.stores.files.all_checkpoints import SavedFiles
@@ -81,7 +81,7 @@ class Versions:
                 files.limit_to(self._left)
                 look = _look_among(files, version)
                 self._left = max(0, self._left - files.fetched_bytes)
-        except RunError as error:
+        except UNREADABLE as error:
             return CheckpointContents(unchecked=described(error))
         return look
 

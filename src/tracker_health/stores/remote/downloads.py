@@ -7,15 +7,14 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 
-from tracker_health.errors import StoreUnavailable
 from tracker_health.evidence import Request
 from tracker_health.readers.files.random_access import LocalFile, RandomAccess
 from tracker_health.readers.files.ranged_file import SMALLEST, RangedFile, Remote
 from tracker_health.stores.common.temporary import TemporaryFolder
 from tracker_health.stores.files.checkpoints import CHECKPOINT_PARTS
 from tracker_health.stores.files.tree import AboveLimit, FileEvidence, RunFile
+from tracker_health.stores.remote.http_parts import Unanswered
 from tracker_health.stores.remote.progress import downloading
-from tracker_health.stores.remote.reasons import TORN_HINT
 from tracker_health.text import printable, size_of
 
 Fetch = Callable[[int, int], bytes | bytearray]
@@ -38,7 +37,7 @@ class Downloads:
 
         Raises:
             AboveLimit: it is larger than what may still be fetched, or of unknown size.
-            StoreUnavailable: less came than its store says that there is.
+            Unanswered: what came is not as large as its store says.
         """
         if file.path in self._fetched:
             return self._fetched[file.path]
@@ -52,9 +51,8 @@ class Downloads:
         with downloading(file.path, file.size, target):
             fetch(target)
         came = target.stat().st_size
-        if came < file.size:
-            shown = printable(file.path)
-            raise StoreUnavailable(f"{shown}: its answer broke off after {came} of {file.size} bytes", TORN_HINT)
+        if came != file.size:
+            raise Unanswered(f"the connection ended after {came} of {file.size} bytes")
         self._spent += came
         self._fetched[file.path] = target
         return target

@@ -12,9 +12,11 @@ from typing import Any
 from tracker_health.errors import ReadError
 from tracker_health.readers.files.random_access import SHORTER
 from tracker_health.readers.files.ranged_file import PartsRefused
+from tracker_health.stores.remote.backoff import pause_before
+from tracker_health.stores.remote.deadline import seconds_left
 
 _RANGE = re.compile(r"bytes\s+(\d+)-(\d+)/(\d+|\*)")
-_WAITS = (0.5, 2.0)  # seconds before the second and the third try
+_RETRIES = 2
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
 CHUNK = 256 * 2**10
 
@@ -49,15 +51,16 @@ class HttpParts:
         Raises:
             PartsRefused: the server gives the whole file, or another version of it with each request.
             ReadError: the file has become shorter.
-            Exception: what the last of a few tries raised.
+            Exception: what the last of a few tries raised, or the last one for which there was time.
         """
-        for wait in _WAITS:
+        for retry in range(_RETRIES):
             try:
                 return self._fetched(start, length)
             except OSError as error:
-                if not _passes(error):
+                pause = pause_before(retry, _wanted_by(error))
+                if not _passes(error) or pause >= seconds_left():
                     raise
-                time.sleep(wait)
+                time.sleep(pause)
         return self._fetched(start, length)
 
     def _fetched(self, start: int, length: int) -> bytearray:
@@ -89,6 +92,12 @@ def _passes(error: OSError) -> bool:
     """Whether it may be gone at the next try: not where the server has said no."""
     status = getattr(getattr(error, "response", None), "status_code", None) or getattr(error, "code", None)
     return not isinstance(status, int) or status in _PASSING
+
+
+def _wanted_by(error: OSError) -> str | None:
+    """The ``Retry-After`` of the answer that an error is."""
+    headers = getattr(getattr(error, "response", error), "headers", None)
+    return None if headers is None else headers.get("Retry-After")
 
 
 def _header(answer: HttpResponse, name: str) -> str:

@@ -6,6 +6,7 @@ import re
 
 NO_ANSWER = "no answer in time"
 TORN = "its answer broke off, or is not whole"
+NOT_THE_ANSWER = "its answer is to something else than was asked"
 
 _REASONS = (
     (r"connection refused", "connection refused"),
@@ -17,6 +18,7 @@ _REASONS = (
     (r"SSLError|CERTIFICATE_VERIFY_FAILED|x509: ", "its TLS certificate is not accepted"),
     (r"remote end closed|connection aborted|connection (was )?(reset|closed)|broken pipe", "it closed the connection"),
     (r"Incomplete ?Read|connection broken|InvalidChunkLength|ended prematurely|connection ended after", TORN),
+    (NOT_THE_ANSWER, NOT_THE_ANSWER),
     (r"unexpected (EOF|end of JSON)|: EOF\b|^EOF$|Unterminated string|Expecting (value|property name|',')", TORN),
 )
 _OF_SERVERS = frozenset(reason for _, reason in _REASONS)

@@ -33,6 +33,7 @@ from tracker_health.stores.remote.deadline import BYTES_A_SECOND, REQUEST_SECOND
 from tracker_health.stores.remote.http_parts import CHUNK, HttpParts, HttpResponse
 from tracker_health.stores.remote.progress import downloading
 from tracker_health.stores.remote.reasons import TORN, TORN_HINT
+from tracker_health.stores.remote.trail import note_request
 from tracker_health.stores.remote.web import opener
 from tracker_health.text import decoded_once, printable, size_of, without_userinfo
 
@@ -233,6 +234,7 @@ def asked(url: str, headers: Mapping[str, str]) -> Iterator[HttpResponse]:
     if userinfo:
         # Not sent on to where the server may lead.
         request.add_unredirected_header("Authorization", _basic(userinfo))
+    note_request("GET", url)
     try:
         with _opener().open(request, timeout=_SILENCE_SECONDS) as response:
             yield HttpResponse(response.status, response.headers, _chunks(response))

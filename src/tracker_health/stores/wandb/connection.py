@@ -39,6 +39,10 @@ PATIENCE_SECONDS = 30
 """For one question, the retries of the SDK's core process included: it goes on after 429 and 5xx, as long as the server
 asks it to."""
 
+_RETRIES = 3
+"""Of core, waiting 2 seconds and twice as long each time, or as long as it is asked to: within our patience, so that it
+still says what the last answer was."""
+
 # What the input does not name stays as it is. The answer has what the run has by then.
 _CHANGE = """
 mutation UpsertBucket(%(variables)s) {
@@ -251,11 +255,21 @@ def connect(page: str = "") -> Connection:
         with translated("W&B cannot be asked", server):
             return within(REQUEST_SECONDS, wandb.Api, **options)
 
-    api = _again_after_a_pause(server, credentials, made)
+    api = _with_few_retries(_again_after_a_pause(server, credentials, made))
     app = settings.app_url if settings.base_url.rstrip("/") == server else page
     connection = Connection(server, app.rstrip("/"), api, credentials)
     setattr(_kept, server, connection)
     return connection
+
+
+def _with_few_retries(api: Any) -> Any:
+    """The same, that has core do its requests as ``_RETRIES`` says: each ``Api`` has settings for it."""
+    service: Any = getattr(api, "_service_api", None)
+    if hasattr(service, "_api_session"):
+        settings = service._settings  # noqa: SLF001 - a copy of this Api's own
+        settings.x_graphql_retry_max = settings.x_file_transfer_retry_max = _RETRIES
+        service._api_session = None  # noqa: SLF001 - it is made anew with them
+    return api
 
 
 def _again_after_a_pause(server: str, credentials: Mapping[str, str], ask: Callable[[], Any]) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,9 @@ from typing import Any, Self
 
 from tracker_health.stores.remote.answers import MOST_ANSWER_BYTES, ExcessiveAnswer, is_ours
 from tracker_health.stores.remote.deadline import seconds_left
+from tracker_health.stores.remote.http_parts import Unanswered
+from tracker_health.stores.remote.reasons import NOT_THE_ANSWER
+from tracker_health.stores.remote.trail import note_answer, note_request
 from tracker_health.text import size_of
 
 MOST_CORE_BYTES = 2**29
@@ -26,7 +30,12 @@ MOST_CORE_BYTES = 2**29
 LOOK_SECONDS = 0.05
 """How long it is not looked at between."""
 _SPARE_BYTES = 2**20
+_OPERATION = re.compile(r"\b(?:query|mutation)\s+(\w+)")
+# What core says of the answers to a request that it made again and again: the last of them is the last.
+_STATUS = re.compile(r"\bHTTP (\d{3})\b")
 
+# ``data`` of an answer that is none, or lacks all that was selected.
+_NO_DATA = ("", "null", "{}")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _installing = threading.Lock()
 _written: ContextVar[tuple[Path, int] | None] = ContextVar("where core writes, and how much at most", default=None)
@@ -59,19 +68,49 @@ def bound_requests() -> None:
             return theirs(self, request, *arguments, **options)
         if takes_timeout and not arguments:
             options["timeout"] = _shorter(options.get("timeout"))
+        _note(request)
         with _Watch(self) as watch:
             try:
                 response = theirs(watch, request, *arguments, **options)
-            except Exception:
+            except Exception as error:
                 watch.require_modest()
+                note_answer(status_of(error))
                 raise
         if response.ByteSize() > MOST_ANSWER_BYTES:
             raise ExcessiveAnswer("the W&B server", f"the answer is larger than {size_of(MOST_ANSWER_BYTES)}")
+        if response.HasField("graphql_response") and response.graphql_response.data_json.strip() in _NO_DATA:
+            raise Unanswered(NOT_THE_ANSWER)  # the SDK would say that there is no such run
         return response
 
     api_request.is_bounded = True  # type: ignore[attr-defined]
     with _installing:
         kind.api_request = api_request
+
+
+def _note(request: Any) -> None:
+    """Note what core is asked for."""
+    if request.HasField("graphql_request"):
+        found = _OPERATION.search(request.graphql_request.query)
+        note_request("POST", "/graphql", found.group(1) if found else "")
+    elif request.HasField("download_file_request"):
+        note_request("GET", request.download_file_request.url)
+    elif request.HasField("upload_file_request"):
+        note_request("PUT", request.upload_file_request.url)
+    else:  # the SDK's own questions, made of several requests
+        note_request("POST", "/graphql", str(request.WhichOneof("request") or "").removesuffix("_request"))
+
+
+def status_of(error: BaseException | None) -> int:
+    """The HTTP status behind an error of the SDK's, 0 where none is known."""
+    told = _STATUS.findall(str(error))
+    for _ in range(5):
+        for response in (getattr(error, "response", None), error):
+            for name in ("http_status", "status_code", "code"):
+                status = getattr(response, name, None)
+                if isinstance(status, int) and status:
+                    return status
+        error = getattr(error, "exc", None) or getattr(error, "__cause__", None)
+    return int(told[-1]) if told else 0
 
 
 def _shorter(timeout: float | None) -> float:

@@ -29,7 +29,9 @@ from tracker_health.stores.remote.reasons import (
     reason_in,
     status_hint,
 )
-from tracker_health.stores.wandb.server import endpoint_of, last_word
+from tracker_health.stores.remote.trail import Trail, followed
+from tracker_health.stores.wandb.core import status_of
+from tracker_health.stores.wandb.server import last_word
 from tracker_health.text import printable, without_userinfo
 
 KEY_HINT = "wandb login, or set WANDB_API_KEY; WANDB_BASE_URL names the server"
@@ -39,8 +41,8 @@ _AGAIN_HINT = "part of it may be there: do it again when the server answers, whi
 _PAGE_HINT = "is WANDB_BASE_URL right, and is there no proxy or login page before the server?"
 _DIALECT_HINT = "this server does not answer what the installed SDK asks for: is it W&B's own, and new enough for it?"
 _OTHER_DIALECT = re.compile(r"unknown (operation|type|argument)|cannot query field", re.IGNORECASE)
-# How core says that an answer is no JSON.
-_NO_JSON = "looking for beginning of value"
+# How core says that an answer is no JSON, or no object.
+_NO_JSON = ("looking for beginning of value", "json: cannot unmarshal")
 # What older SDKs say of whatever kept them from asking whether the key is good; the cause is behind it.
 _UNCHECKED = "while verifying the API key"
 _NO_KEY = ("API key", "not logged in", "error 401")
@@ -58,7 +60,8 @@ def translated(
     question to see what a server says of which the SDK says only that no answer came in time.
     """
     try:
-        yield
+        with followed() as trail:
+            yield
     except ExcessiveAnswer as error:
         raise _excess(error, doing, server) from None
     except (TrackerHealthError, PartsRefused):
@@ -66,7 +69,7 @@ def translated(
     except Exception as error:  # noqa: BLE001  the SDK raises anything, and core's errors are of no type of their own
         if excess := excess_behind(error):
             raise _excess(excess, doing, server) from None
-        raise _translation(error, doing, server, otherwise, again) from None
+        raise _translation(error, doing, server, otherwise, again, trail) from None
 
 
 def _excess(error: ExcessiveAnswer, doing: str, server: str) -> ExcessiveAnswer:
@@ -78,50 +81,39 @@ def graphql_of(server: str) -> str:
     return f"{printable(without_userinfo(server))}/graphql"
 
 
-def _translation(
-    error: Exception, doing: str, server: str, otherwise: type[RunError], again: Request | None
+def _translation(  # noqa: PLR0917  as of ``translated``
+    error: Exception, doing: str, server: str, otherwise: type[RunError], again: Request | None, trail: Trail
 ) -> RunError:
     what = f"{doing} ({printable(without_userinfo(server))})"
     cause = error.__cause__ if _UNCHECKED in str(error) else None
-    status, text = _status(error), str(cause or error)
+    status, text = trail.status or status_of(error), str(cause or error)
+    to = f" to {trail.asked}" if trail.asked else ""
+    said = f": the server answered {status}{to}" if status >= 400 else trail.asked and f": {trail.asked}"
+    failure = otherwise if issubclass(otherwise, WriteError) else StoreUnavailable
+    if is_failure(status):  # whatever it says besides is not to be believed
+        return failure(f"{what}{said}", status_hint(status))
     if status == 401 or any(words in text for words in _NO_KEY):
-        return StoreRefused(f"{what}: the server does not accept the API key", KEY_HINT)
+        return StoreRefused(f"{what}: the server does not accept the API key{said}", KEY_HINT)
     if status == 403 or "permission denied" in text.lower():
         hint = _EDIT_HINT if issubclass(otherwise, WriteError) else _READ_HINT
-        return StoreRefused(f"{what}: no permission", hint)
+        return StoreRefused(f"{what}: no permission{said}", hint)
     if any(words in text.lower() for words in _NOT_THERE):
         hint = "check entity, project and run id; a run that you may not see looks the same"
         return RunNotFound(f"{what}: there is no such run", hint)
-    failure = otherwise if issubclass(otherwise, WriteError) else StoreUnavailable
-    if is_failure(status):
-        return failure(f"{what}: the server answered {status}", status_hint(status))
-    if _NO_JSON in text:
-        return failure(f"{what}: what answers there is no W&B server, or a page before it", _PAGE_HINT)
-    reason = TORN if isinstance(error, Unanswered) else reason_in(text)
-    if reason == TORN:
-        return failure(f"{what}: {TORN}", TORN_HINT)
+    if any(words in text for words in _NO_JSON):
+        return failure(f"{what}: what answers there is no W&B server, or a page before it{said}", _PAGE_HINT)
+    reason = reason_in(text)
+    if reason == TORN or isinstance(error, Unanswered):
+        return failure(f"{what}: {reason if is_of_server(reason) else TORN}{said}", TORN_HINT)
     if reason != NO_ANSWER:
         hint = _DIALECT_HINT if _OTHER_DIALECT.search(text) else ""
         kind = failure if is_of_server(reason) or isinstance(error, URLError) else otherwise
-        return kind(f"{what}: {printable(reason, 300)}", hint)
-    # The SDK tries again and again, and does not say why.
+        return kind(f"{what}: {printable(reason, 300)}{said}", hint)
+    # Core waits as long as a server asks it to, and does not say so.
     status, reason = last_word(server, again)
     if is_failure(status):
         distrust(server, said=f"answered {status}, again and again,")
-        asked = f" to {endpoint_of(again)}" if again is not None else ""
-        return failure(f"{what}: the server answers {status}, again and again{asked}", status_hint(status))
+        return failure(f"{what}: the server answers {status}, again and again{to}", status_hint(status))
     distrust(server)
     hint = _AGAIN_HINT if issubclass(otherwise, WriteError) else "the server hangs or is very slow: try again later"
-    return failure(f"{what}: {reason or NO_ANSWER}", hint)
-
-
-def _status(error: BaseException | None) -> int:
-    """The HTTP status behind an error, 0 where none is known."""
-    for _ in range(5):
-        for response in (getattr(error, "response", None), error):
-            for name in ("http_status", "status_code", "code"):
-                status = getattr(response, name, None)
-                if isinstance(status, int) and status:
-                    return status
-        error = getattr(error, "exc", None) or getattr(error, "__cause__", None)
-    return 0
+    return failure(f"{what}: {reason or NO_ANSWER}{to}", hint)

@@ -58,7 +58,8 @@ class OnlineFiles(FetchedFiles):
 
     def local(self, file: RunFile) -> Path:
         origin = self._listing.origins[file.path]
-        return self._downloads.whole(file, partial(fetched, self._connection, origin))
+        with translated(f"the file {printable(file.path)} could not be fetched", self._connection.server, ReadError):
+            return self._downloads.whole(file, partial(fetched, self._connection, origin))
 
     @cached_property
     def _listing(self) -> _Listing:

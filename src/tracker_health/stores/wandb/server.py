@@ -6,10 +6,11 @@ import base64
 import json
 import ssl
 from urllib.error import HTTPError, URLError
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 from urllib.request import Request
 
 from tracker_health.errors import StoreUnavailable
+from tracker_health.stores.remote.backoff import seconds_of
 from tracker_health.stores.remote.deadline import distrust, is_silent, is_trusted, trust, why_silent, within
 from tracker_health.stores.remote.reasons import NO_ANSWER, reason_in
 from tracker_health.stores.remote.web import opener
@@ -40,7 +41,7 @@ def reach(server: str) -> None:
     if not status and reason:
         distrust(server, silent=reason == NO_ANSWER)
         hint = "is the network there, and is WANDB_BASE_URL right?"
-        raise StoreUnavailable(f"the W&B server does not answer ({shown}): {reason}", hint)
+        raise StoreUnavailable(f"the W&B server does not answer ({shown}): {reason} to HEAD /", hint)
     trust(server)
 
 
@@ -85,13 +86,6 @@ def about_file(server: str, key: str, url: str) -> Request:
     return _signed(request, key) if place.startswith(f"{server}/") else request
 
 
-def endpoint_of(question: Request) -> str:
-    """What such a question asks, in words: ``/graphql (HistoryPage)``."""
-    path = printable(urlsplit(question.full_url).path, 120)
-    asked = json.loads(question.data) if isinstance(question.data, bytes) else {}
-    return f"{path} ({asked['operationName']})" if asked else path
-
-
 def _asking(server: str, key: str, document: bytes) -> Request:
     request = Request(f"{server}/graphql", data=document, headers={"Content-Type": "application/json"})  # noqa: S310
     return _signed(request, key)
@@ -112,9 +106,9 @@ def pause_wanted(server: str, key: str) -> float:
         within(ANSWER_SECONDS + 1, lambda: opener().open(request, timeout=ANSWER_SECONDS).close())
     except HTTPError as error:
         error.close()
-        wanted = error.headers.get("RateLimit-Reset") or error.headers.get("Retry-After") or ""
-        if error.code == 429 and wanted.isascii() and wanted.isdecimal():
-            return min(float(wanted), MOST_PAUSE_SECONDS)
+        wanted = error.headers.get("RateLimit-Reset") or error.headers.get("Retry-After")
+        if error.code == 429:
+            return min(seconds_of(wanted) or 0.0, MOST_PAUSE_SECONDS)
     except (URLError, OSError):
         pass
     return 0
