@@ -18,7 +18,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tracker_health.cli import cli
-from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.remote import deadline, downloads, http_parts
 from tracker_health.stores.wandb import connection as wandb_connection
 from tracker_health.stores.wandb import server as wandb_of
@@ -232,7 +231,6 @@ def little_patience(patch: Any, seconds: float = 2.0) -> None:
     for module in ("wandb.connection", "wandb.online_files", "mlflow.stored_files.artifacts"):
         patch.setattr(f"tracker_health.stores.{module}.REQUEST_SECONDS", seconds + 1)
     patch.setattr("tracker_health.stores.mlflow.connection.ANSWER_SECONDS", seconds / 2)
-    patch.setattr(last_word, "ANSWER_SECONDS", seconds / 2)
     patch.setattr(wandb_of, "ANSWER_SECONDS", seconds / 2)
     patch.setattr(wandb_connection, "PATIENCE_SECONDS", seconds + 1)
     patch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")

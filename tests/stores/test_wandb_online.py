@@ -333,7 +333,7 @@ def test_a_key_of_its_owners_stays_and_is_told(wandb_server):
     run = logged(wandb_server)
     run.summary["health/severity"] = "of the patients"
     outcome = th.annotate("wandb:team/proj/abc")
-    assert outcome.omitted == ("health/severity of the summary (the run has one of its own)",)
+    assert outcome.omitted == ("health/severity in the summary (the run has one of its own)",)
     assert run.summary["health/severity"] == "of the patients"
     th.clear_annotations("wandb:team/proj/abc")
     assert run.summary == {"loss": pytest.approx(1.0 + 0.98**299), "best": "mine", "health/severity": "of the patients"}

@@ -110,7 +110,7 @@ def _is_news(message: str) -> bool:
     with suppress(OSError):
         os.mkdir(folder, 0o700)  # noqa: PTH102
     try:
-        os.close(os.open(os.path.join(folder, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # noqa: PTH118
+        open(os.path.join(folder, name), "x").close()  # noqa: PTH118, PTH123
     except FileExistsError:
         return False
     except OSError:

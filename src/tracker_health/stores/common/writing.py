@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from tracker_health.errors import RunError, WriteError
+from tracker_health.errors import UNREADABLE, RunError, WriteError
 from tracker_health.judge.annotations import (
     EXIT,
     NOTIFIED,
@@ -219,7 +219,7 @@ class Writing:
         self._theirs = frozenset(unknown - self._adopted)
 
     def _is_our_report(self) -> bool:
-        with suppress(RunError, ValueError, RecursionError, KeyError, TypeError):
+        with suppress(*UNREADABLE, ValueError, RecursionError, KeyError, TypeError):
             document = json.loads(self._run.get_file(REPORT_FILE, _MAX_REPORT_BYTES))
             return bool(document["schema"] == SCHEMA and document["run"]["id"] == self._run.record.ref.id)
         return False
@@ -261,7 +261,7 @@ class Writing:
 
     def _finish(self, marks: Mapping[str, Any], record: Written, annotations: Annotations) -> None:
         """Write our marks, take off those that no longer hold, and only then say that these are all."""
-        changes = {**marks, WRITTEN: record.value}
+        changes = {**marks, WRITTEN: record.value or None}
         verdict = {VERDICT: str(annotations.verdict), DIGEST: record.digest}
         seen = frozenset(self._listing() or ()) if self._run.is_whole else frozenset[str]()
         if self._run.is_whole:
@@ -271,7 +271,7 @@ class Writing:
             self._require_mark()
             if NOTE in marks and (cut := self._without_cut_note(text_of(marks, NOTE))) is not None:
                 record = replace(record, note=False, digest=incomplete(annotations.digest))
-                self._run.set_marks({NOTE: cut or None, WRITTEN: record.value})
+                self._run.set_marks({NOTE: cut or None, WRITTEN: record.value or None})
             self._run.set_marks({**verdict, DIGEST: record.digest})
         self._require_ours(record, seen)
 
@@ -282,7 +282,10 @@ class Writing:
         """
         self._run.look()
         marks = self._marks
-        if text_of(marks, DIGEST) != record.digest:
+        digest = text_of(marks, DIGEST)
+        if digest == self._pending:
+            raise WriteError(f"{self._shown} is as before its verdict was sent", "annotate it again")
+        if digest != record.digest:
             if self._run.is_whole:
                 raise self._overtaken()
             return

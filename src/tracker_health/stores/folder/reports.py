@@ -67,6 +67,11 @@ class ReportedRun(TrackedRun):
     def close(self) -> None:
         self._run.close()
 
+    @property
+    def alert(self) -> Any:
+        """How its tracker alerts people, where it does."""
+        return getattr(self._run, "alert", None)
+
     def acknowledge(self, entry: Acknowledgement) -> None:  # noqa: ARG002 - the contract's
         raise StoreRefused("an acknowledgement goes onto the run, and this one is only read")
 

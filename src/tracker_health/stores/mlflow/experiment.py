@@ -16,7 +16,6 @@ from tracker_health.stores.base import TaggedRun
 from tracker_health.stores.common.record import DIGEST, entries_on, is_finished, recorded_on, shadow_on, tagged
 from tracker_health.stores.common.standing import Standing, standing
 from tracker_health.stores.found import Period
-from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.bulk import BulkHistories
 from tracker_health.stores.mlflow.connection import connect, folder_of, moved
@@ -238,7 +237,7 @@ def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> dict[s
         found[experiment.experiment_id] = experiment.name
     token, paging = None, Paging(f"experiments/search ({shown(uri)})")
     while not names:
-        with translated("the experiments", uri, asked=last_word.search("mlflow/experiments/search")):
+        with translated("the experiments", uri):
             page = client.search_experiments(max_results=_MOST_NAMES, page_token=token)
         before = len(found)
         found |= {one.experiment_id: one.name for one in page}
@@ -266,7 +265,7 @@ def _pages(client: MlflowClient, uri: str, experiments: Mapping[str, str], where
         later = f"attributes.start_time <= {ended}" if ended is not None else ""
         condition = " and ".join(filter(None, (where, later)))
         try:
-            with translated(f"the runs of {what}", uri, asked=last_word.search("mlflow/runs/search")):
+            with translated(f"the runs of {what}", uri):
                 page = client.search_runs(ids, condition, max_results=size, page_token=token, order_by=_NEWEST_FIRST)
         except ExcessiveAnswer:
             if size <= _SMALLEST_PAGE:

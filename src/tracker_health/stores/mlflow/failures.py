@@ -21,7 +21,6 @@ from tracker_health.errors import (
     TrackerHealthError,
     WriteError,
 )
-from tracker_health.stores.mlflow.last_word import status_of
 from tracker_health.stores.remote import hosts
 from tracker_health.stores.remote.answers import excess_behind
 from tracker_health.stores.remote.deadline import distrust
@@ -91,20 +90,18 @@ _CUT_OFF = re.compile(r"Response body: '\s*[{\[]")
 @dataclass(frozen=True)
 class _Attempt:
     """What was tried: in words, at which store, at which place of it, and the error for what is nothing special.
-    ``asked``: the question to the server, where it can be asked again. ``trail``: what was asked of it.
+    ``trail``: what was asked of the server.
     """
 
     doing: str
     uri: str
     at: str
     otherwise: type[RunError]
-    asked: str = ""
     trail: Trail = field(default_factory=Trail)
 
     def endpoint(self, before: str) -> str:
         """What the server answered badly, or not at all, behind these words; empty where it is not known."""
-        asked = self.trail.asked or (self.asked if self.asks_server else "")
-        return f"{before}{printable(asked.partition('?')[0], 200)}" if asked else ""
+        return f"{before}{self.trail.asked}" if self.trail.asked else ""
 
     @property
     def what(self) -> str:
@@ -163,20 +160,19 @@ def shown(uri: str) -> str:
 
 
 @contextmanager
-def translated(  # noqa: PLR0917  the first three say what was tried, the rest is named
+def translated(
     doing: str,
     uri: str,
     otherwise: type[RunError] = StoreUnavailable,
     absent: frozenset[str] = frozenset(),
     at: str = "",
-    asked: str = "",
 ) -> Iterator[None]:
     """Turn whatever MLflow and the libraries below it raise into a RunError of one line.
 
     ``doing`` says what went wrong. ``absent``: the MLflow error codes that mean there is no such run. ``otherwise``:
     the error for everything that is neither that, nor a refusal, nor a failure of the server. That is
     ``StoreUnavailable``, unless something was to be written. ``uri``: the tracking URI; ``at``: where the artifacts lie
-    that it was about. ``asked``: a question of ``last_word``, to see what a server says that gives no answer in time.
+    that it was about.
     """
     try:
         with followed() as trail, _muted("mlflow.store.db.utils"):
@@ -187,7 +183,7 @@ def translated(  # noqa: PLR0917  the first three say what was tried, the rest i
         if excess := excess_behind(error):
             raise excess from None
         # Without the cause: its message holds the whole URL, and would be printed with the traceback.
-        raise _translation(error, _Attempt(doing, uri, at, otherwise, asked, trail), absent) from None
+        raise _translation(error, _Attempt(doing, uri, at, otherwise, trail), absent) from None
 
 
 @contextmanager
@@ -304,8 +300,6 @@ def _failing_status(error: Exception, attempt: _Attempt) -> int | None:
         return attempt.trail.status
     found = _STATUS.search(str(error))
     status = int(found.group(1) or found.group(2)) if found else _response_status(error) or _status_of_cloud(error)
-    if not status and _reason(error) == NO_ANSWER and attempt.asked and not attempt.trail.asked:
-        status = status_of(attempt.uri, attempt.asked)  # by way of a library that does not say what it asks
     return status if is_failure(status) else None
 
 

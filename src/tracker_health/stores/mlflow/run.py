@@ -31,7 +31,6 @@ from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.files.reading import opened_files
 from tracker_health.stores.files.tree import FileEvidence, RunFile, Tracked
-from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.children import children_of
 from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved, refuse_copy, why_read_itself
@@ -85,9 +84,8 @@ def open_mlflow_run(
 def _fetched(client: MlflowClient, uri: str, run_id: str) -> Any:
     if folder := folder_of(uri):
         require_plain_run(folder, run_id)
-    asked = last_word.question("mlflow/runs/get", run_id=run_id)
     try:
-        with translated(doing := f"MLflow run {printable(run_id, 80)}", uri, absent=_NO_RUN, asked=asked):
+        with translated(doing := f"MLflow run {printable(run_id, 80)}", uri, absent=_NO_RUN):
             found = client.get_run(run_id)
         if found.info.run_id != run_id:
             raise StoreUnavailable(f"{doing} ({shown(uri)}): {TORN}", TORN_HINT)
@@ -100,11 +98,8 @@ def _fetched(client: MlflowClient, uri: str, run_id: str) -> Any:
 
 @lru_cache(maxsize=256)
 def _experiment_name(client: MlflowClient, experiment_id: str) -> str:
-    """The name of an experiment, asked for once; "" where that cannot be read, since no verdict depends on it."""
-    try:
-        return str(client.get_experiment(experiment_id).name)
-    except Exception:  # noqa: BLE001  whatever a store's own library raises
-        return ""
+    """The name of an experiment, asked for once."""
+    return str(client.get_experiment(experiment_id).name)
 
 
 def hint_on_id(text: str) -> str:
@@ -162,9 +157,16 @@ class MlflowRun(TrackedRun):
     def _traits(self) -> Mapping[str, str]:
         """The experiment's name and the run's tags, without ours."""
         with translated("the experiment of the run could not be read", self._uri):
-            name = self._client.get_experiment(self._run.info.experiment_id).name
+            name = _experiment_name(self._client, str(self._run.info.experiment_id))
         tags = {f"tag:{key}": value for key, value in self._run.data.tags.items() if _is_theirs(key)}
         return {"experiment": name, **tags}
+
+    @property
+    def _experiment(self) -> str:
+        """The name of its experiment; "" where that cannot be read, since no verdict depends on it."""
+        with suppress(Exception):  # whatever a store's own library raises
+            return _experiment_name(self._client, str(self._run.info.experiment_id))
+        return ""
 
     def _remarks(self) -> tuple[str, ...]:
         """That it is deleted, in another experiment than its address says, or has artifacts out of reach."""
@@ -199,8 +201,7 @@ class MlflowRun(TrackedRun):
         itself for as long as its trials go on.
         """
         info = self._run.info
-        doing, asked = "the runs below it could not be looked up", last_word.search("mlflow/runs/search")
-        with suppress(*UNREADABLE), translated(doing, self._uri, ReadError, asked=asked):
+        with suppress(*UNREADABLE), translated("the runs below it could not be looked up", self._uri, ReadError):
             below = f"tags.mlflow.parentRunId = '{info.run_id}'"
             order = ["attributes.start_time DESC"]
             found = self._client.search_runs([info.experiment_id], below, max_results=_MOST_BELOW, order_by=order)
@@ -250,7 +251,7 @@ class MlflowRun(TrackedRun):
                 names=self._names,
                 series=series,
                 children=children,
-                experiment=_experiment_name(self._client, str(self._run.info.experiment_id)),
+                experiment=self._experiment,
                 started=in_seconds(self._run.info.start_time),
                 ended=in_seconds(self._run.info.end_time),
             ),
@@ -293,7 +294,7 @@ class MlflowRun(TrackedRun):
 
     @cached_property
     def _own_files(self) -> HealthFolder:
-        return HealthFolder(self._run.info.artifact_uri, self._uri)
+        return HealthFolder(self.record.shown, self._run.info.artifact_uri, self._uri)
 
     def _reaching_files(self) -> AbstractContextManager[None]:
         at = self._run.info.artifact_uri
@@ -352,14 +353,13 @@ class MlflowRun(TrackedRun):
         """A metric's history; none, and a problem, where it is too long to be read."""
         run_id, batch = self._run.info.run_id, self._batch
         doing = f"the history of the metric {printable(name)} could not be read"
-        asked = last_word.question("mlflow/metrics/get-history", run_id=run_id, metric_key=name, max_results="1")
         try:
-            with translated(doing, self._uri, asked=asked):
+            with translated(doing, self._uri):
                 points = batch.histories.read(run_id, name) if batch else read_history(self._client, run_id, name)
         except ReadError as error:
             found.cannot_read(f"metric {name}", error, [role])
             return []
-        if not len(points.steps):  # the record has its last one
+        if not len(points.steps) or points.steps.max() < self._latest[name].step:  # the record has its last one
             raise StoreUnavailable(f"{doing} ({shown(self._uri)}): {TORN}", TORN_HINT)
         hf = is_hf_trainer(self._latest, self._run.data.params)
         return [history_series(name, role, points.steps, points.values, points.times, source="MLflow", hf=hf)]
@@ -369,8 +369,7 @@ class MlflowRun(TrackedRun):
         """How the runs below a run without metrics fared; None where there are none, or they cannot be looked up."""
         if self._names:
             return None
-        doing, asked = "the runs below it could not be looked up", last_word.search("mlflow/runs/search")
-        with suppress(*UNREADABLE), translated(doing, self._uri, ReadError, asked=asked):
+        with suppress(*UNREADABLE), translated("the runs below it could not be looked up", self._uri, ReadError):
             return children_of(self._client, self._run)
         return None
 

@@ -13,7 +13,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
-from urllib.request import Request
 
 from tracker_health.errors import (
     ReadError,
@@ -32,7 +31,7 @@ from tracker_health.stores.remote.paging import Paging
 from tracker_health.stores.wandb.address import CLOUD_API, Address
 from tracker_health.stores.wandb.core import bound_requests, writing
 from tracker_health.stores.wandb.failures import KEY_HINT, graphql_of, translated
-from tracker_health.stores.wandb.server import about_file, about_project, pause_wanted, reach
+from tracker_health.stores.wandb.server import pause_wanted, reach
 from tracker_health.text import printable, without_userinfo
 
 PATIENCE_SECONDS = 30
@@ -99,20 +98,15 @@ class Connection:
         *arguments: Any,
         size: int = 0,
         otherwise: type[RunError] = StoreUnavailable,
-        again: Request | None = None,
         **options: Any,
     ) -> Any:
         """What a call of the SDK's gives; ``size``: bytes that it transfers. ``doing``: what fails if it does.
-        ``otherwise`` and ``again``: see ``translated``.
+        ``otherwise``: see ``translated``.
 
         Raises:
             RunError: it fails, or takes too long.
         """
-        return self._bounded(doing, otherwise, size, partial(call, *arguments, **options), again=again)
-
-    def question(self, operation: str, wanted: str, **names: str) -> Request:
-        """A question for ``again``, as ``about_project`` takes it."""
-        return about_project(self.server, self.credentials.get("api_key", ""), operation, wanted, **names)
+        return self._bounded(doing, otherwise, size, partial(call, *arguments, **options))
 
     def changed(self, doing: str, call: Callable[..., Any], *arguments: Any) -> Any:
         """The same for a call that changes something.
@@ -131,20 +125,18 @@ class Connection:
         """
         entity = address.entity or self.own_entity()
         shown = printable(f"{entity}/{address.project}/{address.run}")
-        names = {"entity": entity, "project": address.project, "run": address.run}
-        again = self.question("Run", "run(name: $run) { id }", **names)
-        return self.asked(f"W&B run {shown}", self._fresh, *names.values(), own_files, again=again)
+        return self.asked(f"W&B run {shown}", self._fresh, entity, address.project, address.run, own_files)
 
     def about_project(self, doing: str, operation: str, wanted: str, **names: str) -> dict[str, Any]:
-        """What the server says of a project, as ``question`` asks it; empty where there is none.
+        """What the server says of a project: ``wanted`` is what GraphQL selects in it. Empty where there is none.
+        ``operation``: the name of one of the SDK's. ``names``: of ``entity``, ``project``, and what ``wanted`` needs.
 
         Raises:
             RunError: it cannot be asked.
         """
-        again = self.question(operation, wanted, **names)
-        asked = json.loads(again.data if isinstance(again.data, bytes) else b"{}")
-        service = self.api._service_api  # noqa: SLF001
-        answer = self.asked(doing, service.execute_graphql, asked["query"], asked["variables"], again=again)
+        variables = ", ".join(f"${name}: String!" for name in names)
+        query = f"query {operation}({variables}) {{ project(name: $project, entityName: $entity) {{ {wanted} }} }}"
+        answer = self.asked(doing, self.api._service_api.execute_graphql, query, names)  # noqa: SLF001
         found: dict[str, Any] = (answer or {}).get("project") or {}
         return found
 
@@ -195,12 +187,11 @@ class Connection:
         size: int,
         call: Callable[..., Any],
         *arguments: Any,
-        again: Request | None = None,
         **options: Any,
     ) -> Any:
         def asked() -> Any:
             try:
-                with translated(doing, self.server, otherwise, again):
+                with translated(doing, self.server, otherwise):
                     return within(REQUEST_SECONDS + size / BYTES_A_SECOND, call, *arguments, **options)
             except RunError:
                 _kept.__dict__.pop(self.server, None)  # a call that was given up may still use it
@@ -415,9 +406,8 @@ def fetched(connection: Connection, file: Any, target: Path) -> None:
     """Fetch a file of the SDK's whole."""
     with TemporaryFolder() as folder:
         doing = f"the file {printable(file.name)} could not be fetched"
-        again = about_file(connection.server, connection.credentials.get("api_key", ""), file.url)
         with writing(Path(folder), file.size):
-            connection.asked(doing, _download, file, folder, size=file.size, otherwise=ReadError, again=again)
+            connection.asked(doing, _download, file, folder, size=file.size, otherwise=ReadError)
         (path,) = (one for one in Path(folder).rglob("*") if one.is_file())
         shutil.move(path, target)
 
@@ -426,9 +416,7 @@ def _download(file: Any, folder: str) -> None:
     file.download(root=folder, replace=True).close()
 
 
-def pages(
-    connection: Connection, doing: str, found: Iterable[Any], size: int, again: Request | None = None
-) -> Iterator[Any]:
+def pages(connection: Connection, doing: str, found: Iterable[Any], size: int) -> Iterator[Any]:
     """What a lazy list of the SDK's gives, at most ``size`` at a time within the time for one request.
 
     Raises:
@@ -436,7 +424,7 @@ def pages(
     """
     where = f"{doing} ({graphql_of(connection.server)})"
     iterator, paging, seen = iter(found), Paging(where), set[str]()
-    while chunk := connection.asked(doing, _taken, iterator, size, again=again):
+    while chunk := connection.asked(doing, _taken, iterator, size):
         names = {name for one in chunk if (name := _name_of(one))}
         yield from chunk
         if _goes_on(found):

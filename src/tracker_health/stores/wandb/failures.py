@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.error import URLError
-from urllib.request import Request
 
 from tracker_health.errors import (
     RunError,
@@ -31,7 +30,7 @@ from tracker_health.stores.remote.reasons import (
 )
 from tracker_health.stores.remote.trail import Trail, followed
 from tracker_health.stores.wandb.core import status_of
-from tracker_health.stores.wandb.server import last_word
+from tracker_health.stores.wandb.server import QUESTION, last_word
 from tracker_health.text import printable, without_userinfo
 
 KEY_HINT = "wandb login, or set WANDB_API_KEY; WANDB_BASE_URL names the server"
@@ -50,14 +49,11 @@ _NOT_THERE = ("could not find run", "run not found", "could not find project", "
 
 
 @contextmanager
-def translated(
-    doing: str, server: str, otherwise: type[RunError] = StoreUnavailable, again: Request | None = None
-) -> Iterator[None]:
+def translated(doing: str, server: str, otherwise: type[RunError] = StoreUnavailable) -> Iterator[None]:
     """Turn whatever the SDK raises into a RunError of one line.
 
     ``doing`` says what went wrong; ``otherwise`` is the error for all that is neither a refusal, nor a run that is not
-    there, nor a failure of the server. That is ``StoreUnavailable``, unless something was to be written. ``again``: a
-    question to see what a server says of which the SDK says only that no answer came in time.
+    there, nor a failure of the server. That is ``StoreUnavailable``, unless something was to be written.
     """
     try:
         with followed() as trail:
@@ -69,7 +65,7 @@ def translated(
     except Exception as error:  # noqa: BLE001  the SDK raises anything, and core's errors are of no type of their own
         if excess := excess_behind(error):
             raise _excess(excess, doing, server) from None
-        raise _translation(error, doing, server, otherwise, again, trail) from None
+        raise _translation(error, doing, server, otherwise, trail) from None
 
 
 def _excess(error: ExcessiveAnswer, doing: str, server: str) -> ExcessiveAnswer:
@@ -81,9 +77,7 @@ def graphql_of(server: str) -> str:
     return f"{printable(without_userinfo(server))}/graphql"
 
 
-def _translation(  # noqa: PLR0917  as of ``translated``
-    error: Exception, doing: str, server: str, otherwise: type[RunError], again: Request | None, trail: Trail
-) -> RunError:
+def _translation(error: Exception, doing: str, server: str, otherwise: type[RunError], trail: Trail) -> RunError:
     what = f"{doing} ({printable(without_userinfo(server))})"
     cause = error.__cause__ if _UNCHECKED in str(error) else None
     status, text = trail.status or status_of(error), str(cause or error)
@@ -110,7 +104,7 @@ def _translation(  # noqa: PLR0917  as of ``translated``
         kind = failure if is_of_server(reason) or isinstance(error, URLError) else otherwise
         return kind(f"{what}: {printable(reason, 300)}{said}", hint)
     # Core waits as long as a server asks it to, and does not say so.
-    status, reason = last_word(server, again)
+    status, reason = last_word(server, QUESTION)
     if is_failure(status):
         distrust(server, said=f"answered {status}, again and again,")
         return failure(f"{what}: the server answers {status}, again and again{to}", status_hint(status))

@@ -19,7 +19,7 @@ from typing import Any
 from tracker_health.errors import LeftAlone, ReadError, RunNotFound, StillRunning, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef, Series
 from tracker_health.judge.annotations import PENDING, Annotations
-from tracker_health.readers.files.regular_file import open_regular, require_written
+from tracker_health.readers.files.regular_file import open_regular, read_regular, require_written
 from tracker_health.readers.log_formats import log_of
 from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.atomic_files import link_among, replace_file
@@ -62,6 +62,7 @@ _STAGING = ("artifacts", "staging")
 _ONLINE = "run-"
 _NOT_ASKED = "only files were asked for"
 _OF_A_VERDICT = frozenset({"verdict", "digest", "written"})
+_MAX_FILE_BYTES = 64 * 2**20
 _OF_ITS_OWNER = "of its owner's"
 
 
@@ -89,7 +90,7 @@ class LocalRun(DirectoryRun):
         return replace(
             super().record,
             ref=ref,
-            naming=f"{OWN_KEY}{{}} of the summary".format,
+            naming=f"{OWN_KEY}{{}} in the summary".format,
             placing=place_of,
             traits=self._traits,
             remarks=self._remarks,
@@ -359,7 +360,7 @@ class LocalRun(DirectoryRun):
         remove_leftovers(self._path.parent)
         self._left_out = self._why_not()
         ours = Written.of(marks)
-        files = {name: (self._health / name).read_bytes() for name in sorted(ours.files)}
+        files = {name: read_regular(self._health / name, _MAX_FILE_BYTES) for name in sorted(ours.files)}
         media = {} if self._left_out else {MEDIA_PLACES[name]: files[name] for name in MEDIA_PLACES if name in files}
         for place in sorted(self._media - media.keys()):
             self._take_away(self._folder / place)

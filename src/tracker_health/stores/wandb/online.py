@@ -361,7 +361,7 @@ def acknowledgements_of(run: Any) -> tuple[Acknowledgement, ...]:
 
 
 def _called(name: str) -> str:
-    return f"the tag {name.removeprefix(NATIVE)}" if name.startswith(NATIVE) else f"{OWN_KEY}{name} of the summary"
+    return f"the tag {name.removeprefix(NATIVE)}" if name.startswith(NATIVE) else f"{OWN_KEY}{name} in the summary"
 
 
 def is_live(run: Any) -> bool:

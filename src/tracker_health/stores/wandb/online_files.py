@@ -8,7 +8,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import Request
 
 from tracker_health.errors import UNREADABLE, ReadError
 from tracker_health.readers.files.ranged_file import PartsRefused
@@ -114,14 +113,8 @@ class OnlineFiles(FetchedFiles):
         if found is not None:
             return found
         doing = "its files could not be listed"
-        again = self._question("RunFiles", "files(first: 1) { edges { node { id } } }")
-        listed = self._connection.asked(doing, self._run.files, per_page=_PAGE, again=again)
-        return pages(self._connection, doing, listed, _PAGE, again)
-
-    def _question(self, operation: str, wanted: str) -> Request:
-        run = self._run
-        names = {"entity": run.entity, "project": run.project, "run": run.id}
-        return self._connection.question(operation, f"run(name: $run) {{ {wanted} }}", **names)
+        listed = self._connection.asked(doing, self._run.files, per_page=_PAGE)
+        return pages(self._connection, doing, listed, _PAGE)
 
     @property
     def own_files(self) -> tuple[RunFile, ...]:
@@ -142,9 +135,8 @@ class OnlineFiles(FetchedFiles):
         if not has_artifacts(self._run):
             return []
         doing = "its artifacts could not be listed"
-        again = self._question("RunOutputArtifacts", "outputArtifacts(first: 1) { edges { node { id } } }")
-        listed = self._connection.asked(doing, self._run.logged_artifacts, per_page=100, again=again)
-        found = [one for one in pages(self._connection, doing, listed, 100, again) if one.type not in _NO_CHECKPOINTS]
+        listed = self._connection.asked(doing, self._run.logged_artifacts, per_page=100)
+        found = [one for one in pages(self._connection, doing, listed, 100) if one.type not in _NO_CHECKPOINTS]
         return [one for one in found if (one.file_count or 0) <= MAX_FILES]
 
     def _parts(self, file: RunFile) -> Fetch | None:

@@ -16,7 +16,6 @@ _MANY_VALUES = 5_000_000
 _MOST_STEPS = 100_000
 _MAX_DEPTH = 10
 _DOING = "its history could not be read"
-_A_ROW = "run(name: $run) { history(minStep: 0, maxStep: 1, samples: 1) }"
 
 
 def metric_counts(run: Any) -> dict[str, int]:
@@ -74,9 +73,7 @@ def read_histories(connection: Connection, run: Any, roles: Mapping[str, str]) -
 def _rows(connection: Connection, run: Any, keys: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """All rows, in the order of their steps; with ``keys`` those that have all of them, and nothing else of them."""
     scan = connection.asked(_DOING, run.scan_history, keys=keys, page_size=_steps_of_page(run), use_cache=False)
-    names = {"entity": run.entity, "project": run.project, "run": run.id}
-    again = connection.question("HistoryPage", _A_ROW, **names)
-    return pages(connection, _DOING, scan, _ROWS, again)
+    return pages(connection, _DOING, scan, _ROWS)
 
 
 def _steps_of_page(run: Any) -> int:

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tracker_health.errors import RunError
+from tracker_health.errors import UNREADABLE, RunError
 from tracker_health.judge.annotations import NOTIFIED, REPORT_FILE
 from tracker_health.readers.files.regular_file import read_regular
 from tracker_health.stores.common.ownership import HEALTH_FOLDER, is_file_name
@@ -124,7 +124,7 @@ class OwnFiles:
         for place in self._there:
             name = f"{ENTRY_PREFIX}{place.removeprefix(_ENTRIES).removesuffix('.json')}"
             if place.startswith(_ENTRIES) and name not in known:
-                with suppress(RunError):
+                with suppress(*UNREADABLE):
                     found[name] = self._content(place, _MAX_MARK_BYTES).decode(errors="replace").strip()
         return found
 

@@ -140,10 +140,9 @@ def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[
     doing = f"the runs of the W&B project {printable(path, 200)}"
     options: dict[str, Any] = {"filters": filters, "order": "-created_at", "per_page": _PAGE, "lazy": lazy}
     connection.api.flush()  # the SDK keeps what it once listed, and a sweep that repeats would see no new run
-    again = connection.question("Runs", "runs(first: 1) { edges { node { id } } }", entity=entity, project=project.name)
-    listed, is_empty = connection.asked(doing, connection.api.runs, path, again=again, **options), True
+    listed, is_empty = connection.asked(doing, connection.api.runs, path, **options), True
     try:
-        for run in pages(connection, doing, listed, _PAGE, again):
+        for run in pages(connection, doing, listed, _PAGE):
             is_empty = False
             yield run, f"wandb:{entity}/{project.name}/{run.id}"
     except RunNotFound:

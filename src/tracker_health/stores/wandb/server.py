@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import json
 import ssl
 from urllib.error import HTTPError, URLError
-from urllib.parse import urljoin
 from urllib.request import Request
 
 from tracker_health.errors import StoreUnavailable
@@ -21,7 +19,7 @@ ANSWER_SECONDS = 10
 MOST_PAUSE_SECONDS = 60
 """How long a server that wants fewer requests is left alone; W&B's counts them by the minute."""
 
-_QUESTION = b'{"query": "query Viewer { viewer { id } }"}'
+QUESTION = b'{"query": "query Viewer { viewer { id } }"}'
 
 
 def reach(server: str) -> None:
@@ -45,13 +43,12 @@ def reach(server: str) -> None:
     trust(server)
 
 
-def last_word(server: str, again: Request | None = None) -> tuple[int, str]:
-    """The HTTP status with which a server answers a question, by default a simple one, or 0 with the reason why it does
-    not.
+def last_word(server: str, question: bytes | None = None) -> tuple[int, str]:
+    """The HTTP status with which a server answers, or 0 with the reason why it does not. ``question``: of GraphQL.
 
     Both are empty where only the SDK may know the way: its certificates are its own.
     """
-    request = again or Request(f"{server}/", method="HEAD")  # noqa: S310  as configured
+    request = Request(f"{server}/", method="HEAD") if question is None else _asking(server, question)  # noqa: S310
     try:
         return within(ANSWER_SECONDS + 1, _status_of, request), ""
     except (URLError, OSError) as error:
@@ -70,38 +67,17 @@ def _status_of(request: Request) -> int:
         return error.code
 
 
-def about_project(server: str, key: str, operation: str, wanted: str, **names: str) -> Request:
-    """A question about a project, for ``last_word``: ``wanted`` is what GraphQL selects in it. It has the name of an
-    operation of the SDK's. ``names``: of ``entity``, ``project``, ``run``.
-    """
-    variables = ", ".join(f"${name}: String!" for name in names)
-    query = f"query {operation}({variables}) {{ project(name: $project, entityName: $entity) {{ {wanted} }} }}"
-    return _asking(server, key, json.dumps({"query": query, "variables": names, "operationName": operation}).encode())
-
-
-def about_file(server: str, key: str, url: str) -> Request:
-    """The same for a file at an address, as the SDK fetches it."""
-    place = urljoin(f"{server}/", url)
-    request = Request(place)  # noqa: S310  see above
-    return _signed(request, key) if place.startswith(f"{server}/") else request
-
-
-def _asking(server: str, key: str, document: bytes) -> Request:
-    request = Request(f"{server}/graphql", data=document, headers={"Content-Type": "application/json"})  # noqa: S310
-    return _signed(request, key)
-
-
-def _signed(request: Request, key: str) -> Request:
-    if key:
-        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(f'api:{key}'.encode()).decode()}")
-    return request
+def _asking(server: str, question: bytes) -> Request:
+    return Request(f"{server}/graphql", data=question, headers={"Content-Type": "application/json"})  # noqa: S310
 
 
 def pause_wanted(server: str, key: str) -> float:
     """For how many seconds a server wants no more requests of this account (429 with ``RateLimit-Reset``, as W&B's own,
     or ``Retry-After``); 0 where it does not say so. The SDK's core process heeds the latter alone.
     """
-    request = _asking(server, key, _QUESTION)
+    request = _asking(server, QUESTION)
+    if key:
+        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(f'api:{key}'.encode()).decode()}")
     try:
         within(ANSWER_SECONDS + 1, lambda: opener().open(request, timeout=ANSWER_SECONDS).close())
     except HTTPError as error:

@@ -20,7 +20,6 @@ from tracker_health.stores.files.naming import is_plain
 from tracker_health.stores.files.reading import is_relevant
 from tracker_health.stores.files.tree import FileEvidence, RunFile
 from tracker_health.stores.files.weights import pickled_reason
-from tracker_health.stores.mlflow import last_word
 from tracker_health.stores.mlflow.connection import answer_of
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.stored_files.empty_runs import EmptyRuns
@@ -121,8 +120,7 @@ class ArtifactTree(FetchedFiles):
     def local(self, file: RunFile) -> Path:
         root, path = self._listing.origins[file.path]
         doing = f"the artifact {printable(file.path)} could not be fetched"
-        asked = last_word.artifacts(root.location, path)
-        with translated(doing, self._uri, otherwise=ReadError, at=root.location, asked=asked):
+        with translated(doing, self._uri, otherwise=ReadError, at=root.location):
             if is_local(root.repository):
                 return _regular(Path(root.repository.download_artifacts(path)))
             # Not download_artifacts: it draws a progress bar wherever it is, and first asks whether this is a folder.
@@ -170,8 +168,7 @@ class ArtifactTree(FetchedFiles):
                 self._empty_runs.note(self._run, empty=empty)
 
     def _listing_of(self, location: str) -> AbstractContextManager[None]:
-        doing, asked = "the artifacts could not be listed", last_word.artifacts(location)
-        return translated(doing, self._uri, otherwise=ReadError, at=location, asked=asked)
+        return translated("the artifacts could not be listed", self._uri, otherwise=ReadError, at=location)
 
     @property
     def _location(self) -> str:
@@ -223,8 +220,7 @@ class ArtifactTree(FetchedFiles):
     def _fetch_part(self, root: _Root, file: RunFile, parts: HttpParts, start: int, length: int) -> bytearray:
         """A part of a file. Called from several threads."""
         doing = f"a part of the artifact {printable(file.path)} could not be fetched"
-        asked = last_word.artifacts(root.location, self._listing.origins[file.path][1])
-        with translated(doing, self._uri, otherwise=ReadError, at=root.location, asked=asked), at_most(length):
+        with translated(doing, self._uri, otherwise=ReadError, at=root.location), at_most(length):
             part: bytearray = within(REQUEST_SECONDS + length / BYTES_A_SECOND, parts.fetch, start, length)
         return part
 

@@ -24,8 +24,8 @@ _PICTURES = frozenset({f"{_IMAGE}.png", f"{_IMAGE}+compressed.webp"})
 class HealthFolder:
     """The folder of one run. Its store may raise anything, already when it is looked up."""
 
-    def __init__(self, artifact_uri: str, tracking_uri: str) -> None:
-        self._places = artifact_uri, tracking_uri
+    def __init__(self, run: str, artifact_uri: str, tracking_uri: str) -> None:
+        self._run, self._places = run, (artifact_uri, tracking_uri)
 
     def listed(self) -> dict[str, bool]:
         """The names in it, and whether each is a folder.
@@ -40,7 +40,7 @@ class HealthFolder:
         refuse_links(folder.places(OUR_FILES))
         found = folder.listed()
         if not found and self._is_file(folder):
-            raise in_the_way(f"the artifact {HEALTH_FOLDER}")
+            raise in_the_way(f"the artifact {HEALTH_FOLDER}", self._run)
         return found
 
     def _is_file(self, folder: ArtifactFolder) -> bool:
