@@ -36,7 +36,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "mutation-score.md"
 PACKAGES = ("rules", "diagnosis", "roles", "judge", "facts", "evidence")
 OWNERSHIP = (
-    "stores/common/ownership.py", "stores/common/record.py", "stores/files/history_agreement.py",
+    "stores/common/ownership.py", "stores/common/record.py", "run_files/history_agreement.py",
     "stores/mlflow/acknowledgement_tags.py", "stores/mlflow/note_block.py", "stores/mlflow/writer.py",
     "words/acknowledgements.py",
 )  # fmt: skip

@@ -12,9 +12,9 @@ import pytest
 
 from tracker_health.readers.log_formats import log_of
 from tracker_health.roles import RolePlan
-from tracker_health.stores.files.naming import age, checkpoints_of, series_of
-from tracker_health.stores.files.reading import is_relevant, is_settings
-from tracker_health.stores.files.text_logs import may_be_text_log
+from tracker_health.run_files.naming import age, checkpoints_of, series_of
+from tracker_health.run_files.reading import is_relevant, is_settings
+from tracker_health.run_files.text_logs import may_be_text_log
 from tracker_health.words.gap_names import layer_of
 from tracker_health.words.layers import place_of
 
@@ -112,7 +112,7 @@ OF_NAMES = {
     **dict.fromkeys((is_relevant, is_settings, may_be_text_log, series_of, layer_of, place_of), 0.002),
     **dict.fromkeys((checkpoints_of, age), 0.03),
 }
-PLACES = ("stores.files", "readers.checkpoint_formats", "words.gap_names", "words.layers")
+PLACES = ("run_files", "readers.checkpoint_formats", "words.gap_names", "words.layers")
 
 
 @pytest.mark.exhaustive

@@ -11,7 +11,7 @@ import pytest
 
 from tracker_health.evidence import Request
 from tracker_health.roles import RolePlan
-from tracker_health.stores.files.reading import read_files
+from tracker_health.run_files.reading import read_files
 from tracker_health.stores.folder.directory import DirectoryRun
 
 FOLDER = Path(__file__).parent.parent.parent / "shared" / "real_runs"

@@ -11,7 +11,7 @@ from tracker_health.readers.checkpoint_formats import FORMATS
 from tracker_health.readers.optimizers.optimizer_state import read_optimizer_state
 from tracker_health.readers.optimizers.saved_scaler import scales_in
 from tracker_health.roles import RolePlan
-from tracker_health.stores.files.reading import read_files
+from tracker_health.run_files.reading import read_files
 from tracker_health.stores.folder.directory import DirectoryRun
 
 torch = pytest.importorskip("torch")

@@ -10,7 +10,7 @@ import pytest
 from tracker_health.evidence import Attribution, Part, Request
 from tracker_health.readers.checkpoint_formats import FORMATS
 from tracker_health.roles import RolePlan
-from tracker_health.stores.files.reading import read_files, relevant_files
+from tracker_health.run_files.reading import read_files, relevant_files
 from tracker_health.stores.folder.directory import DirectoryRun
 
 torch = pytest.importorskip("torch")

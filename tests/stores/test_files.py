@@ -15,7 +15,7 @@ from tracker_health.cli import cli
 from tracker_health.errors import StoreRefused, StoreUnavailable
 from tracker_health.evidence import Part, Request, RunRef
 from tracker_health.roles import RolePlan
-from tracker_health.stores.files.reading import RunFile, read_files, relevant_files
+from tracker_health.run_files.reading import RunFile, read_files, relevant_files
 from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.words.verdict import Verdict
 

@@ -16,7 +16,7 @@ import tracker_health
 from tracker_health.api import check
 from tracker_health.evidence import Part, Request
 from tracker_health.roles import RolePlan
-from tracker_health.stores.files.reading import read_files
+from tracker_health.run_files.reading import read_files
 from tracker_health.stores.folder.directory import DirectoryRun
 
 N = 200

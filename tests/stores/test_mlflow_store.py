@@ -28,9 +28,9 @@ from tracker_health.evidence import Part, Request, StepUnit
 from tracker_health.judge.annotations import PENDING, Annotations
 from tracker_health.roles import RolePlan
 from tracker_health.roles import decided as decisions
+from tracker_health.run_files.naming import is_plain
 from tracker_health.stores.base import Recorded, WrittenInPart
 from tracker_health.stores.common.note_block import BEGIN, END
-from tracker_health.stores.files.naming import is_plain
 from tracker_health.stores.mlflow import connection as mlflow_connection
 from tracker_health.stores.mlflow import run as mlflow_run
 from tracker_health.stores.mlflow.marks import NOTE_TAG

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker_health.stores.files.naming import age, checkpoints_of, numbers, series_of
+from tracker_health.run_files.naming import age, checkpoints_of, numbers, series_of
 
 # The checkpoints of one training each, from the oldest to the newest.
 IN_ORDER = [

@@ -19,9 +19,9 @@ from tracker_health.errors import ReadError
 from tracker_health.readers.files.random_access import LocalFile
 from tracker_health.readers.tensors.weights import Budget
 from tracker_health.report.resume_point import Counted, Saved
-from tracker_health.stores.files.all_checkpoints import SavedFiles, is_model_file
-from tracker_health.stores.files.naming import counted, saved_together
-from tracker_health.stores.files.tree import AboveLimit, RunFile
+from tracker_health.run_files.all_checkpoints import SavedFiles, is_model_file
+from tracker_health.run_files.naming import counted, saved_together
+from tracker_health.run_files.tree import AboveLimit, RunFile
 from tracker_health.stores.folder.directory import DirectoryRun
 
 torch = pytest.importorskip("torch")

@@ -10,8 +10,8 @@ import pytest
 from tracker_health.evidence import Part, Request
 from tracker_health.readers.files.random_access import LocalFile
 from tracker_health.roles import RolePlan
-from tracker_health.stores.files.reading import opened_files, relevant_files
-from tracker_health.stores.files.text_logs import MOST_TEXTS, may_be_text_log
+from tracker_health.run_files.reading import opened_files, relevant_files
+from tracker_health.run_files.text_logs import MOST_TEXTS, may_be_text_log
 from tracker_health.stores.folder.directory import MANY_FILES, DirectoryRun
 
 REQUEST = Request(roles=RolePlan(), parts=frozenset(Part))

@@ -12,8 +12,8 @@ import pytest
 from tracker_health.api import check
 from tracker_health.evidence import Attribution, Part, Request, TensorHeader, Weights
 from tracker_health.roles import RolePlan
-from tracker_health.stores.files import weights
-from tracker_health.stores.files.reading import read_files, relevant_files
+from tracker_health.run_files import weights
+from tracker_health.run_files.reading import read_files, relevant_files
 from tracker_health.stores.folder.directory import DirectoryRun
 
 torch = pytest.importorskip("torch")

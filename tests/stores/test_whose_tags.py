@@ -9,6 +9,7 @@ import pytest
 
 from tracker_health.errors import WriteError
 from tracker_health.evidence import RunRef, Series, StepUnit
+from tracker_health.run_files.history_agreement import agree, canonical, comparable, difference
 from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.note_block import BEGIN, END, has_broken_markers, with_note
 from tracker_health.stores.common.ownership import is_file_name
@@ -26,7 +27,6 @@ from tracker_health.stores.common.record import (
     recorded_on,
 )
 from tracker_health.stores.common.tracked_run import TrackedRun
-from tracker_health.stores.files.history_agreement import agree, canonical, comparable, difference
 from tracker_health.words.acknowledgements import acknowledgement, in_order
 
 NOW = 1_800_000_000.0

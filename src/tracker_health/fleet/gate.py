@@ -17,13 +17,13 @@ from tracker_health.judge.engine import diagnose, needs_of
 from tracker_health.judge.gate_decision import Gate, Gated, GateDecision, Rule, decide, ours_of_gate, tags_of
 from tracker_health.report.result import Report
 from tracker_health.rules.registry import RULES_VERSION
+from tracker_health.run_files.checkpoints import CHECKPOINT_PARTS
+from tracker_health.run_files.tree import Tracked
 from tracker_health.runs.judging import judge_run
 from tracker_health.runs.lookup import open_model, parse_model_name, shown_name
 from tracker_health.runs.run_config import config_for_run, resolve_config
 from tracker_health.stores.common.record import VERDICT
 from tracker_health.stores.common.tracked_run import TrackedRun
-from tracker_health.stores.files.checkpoints import CHECKPOINT_PARTS
-from tracker_health.stores.files.tree import Tracked
 from tracker_health.stores.found import RegisteredModel
 from tracker_health.stores.remote.deadline import within
 from tracker_health.text import printable

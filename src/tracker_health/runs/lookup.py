@@ -125,7 +125,7 @@ def database_of(run: str | Path) -> DatabaseFile | None:
         RunNotFound: the folder has several.
         ReadError: it cannot be read.
     """
-    from tracker_health.stores.files.reading import relevant_files
+    from tracker_health.run_files.reading import relevant_files
     from tracker_health.stores.folder.directory import DirectoryRun
     from tracker_health.stores.mlflow.database_file import database_at, holds_databases, is_of_a_store
 

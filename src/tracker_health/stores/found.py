@@ -10,7 +10,7 @@ from tracker_health.evidence import Request
 from tracker_health.stores.common.tracked_run import TrackedRun
 
 if TYPE_CHECKING:
-    from tracker_health.stores.files.tree import FileEvidence
+    from tracker_health.run_files.tree import FileEvidence
 
 
 class Listed(Protocol):

@@ -20,6 +20,12 @@ from tracker_health.readers.files.random_access import LocalFile, RandomAccess
 from tracker_health.readers.files.regular_file import read_regular
 from tracker_health.report.resume_point import Shelf
 from tracker_health.roles import NOTHING_READ
+from tracker_health.run_files.all_checkpoints import SavedFiles
+from tracker_health.run_files.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file
+from tracker_health.run_files.naming import is_one_of_several
+from tracker_health.run_files.reading import is_relevant, is_settings, read_files
+from tracker_health.run_files.text_logs import MOST_TEXTS, may_be_text_log, texts_among
+from tracker_health.run_files.tree import RunFile
 from tracker_health.stores.base import Cleared, RunRecord
 from tracker_health.stores.common.atomic_files import (
     is_leftover,
@@ -32,12 +38,6 @@ from tracker_health.stores.common.locks import locked
 from tracker_health.stores.common.ownership import HEALTH_FOLDER, OUR_FILES, in_the_way
 from tracker_health.stores.common.record import ENTRY_PREFIX, Written
 from tracker_health.stores.common.tracked_run import TrackedRun
-from tracker_health.stores.files.all_checkpoints import SavedFiles
-from tracker_health.stores.files.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file
-from tracker_health.stores.files.naming import is_one_of_several
-from tracker_health.stores.files.reading import is_relevant, is_settings, read_files
-from tracker_health.stores.files.text_logs import MOST_TEXTS, may_be_text_log, texts_among
-from tracker_health.stores.files.tree import RunFile
 from tracker_health.stores.folder.annotation_file import ANNOTATION_FILE, document_of, is_record, marks_of
 from tracker_health.text import count, listing, printable
 from tracker_health.words.acknowledgements import MAX_ENTRY_CHARACTERS, MOST_ENTRIES, Acknowledgement, parsed

@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 
 from tracker_health.evidence import Request, RunRef, TextLog
+from tracker_health.run_files.tree import RunFile
 from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.tracked_run import ReadOnlyRun
-from tracker_health.stores.files.tree import RunFile
 from tracker_health.stores.folder.directory import DirectoryRun
 
 

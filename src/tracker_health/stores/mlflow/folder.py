@@ -27,10 +27,10 @@ from tracker_health.readers.mlflow_folder import (
     status_of,
 )
 from tracker_health.roles import OWN_PREFIXES
+from tracker_health.run_files.reading import read_files, relevant_files
+from tracker_health.run_files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.tracked_run import TrackedRun
-from tracker_health.stores.files.reading import read_files, relevant_files
-from tracker_health.stores.files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.mlflow.database_file import holds_databases
 from tracker_health.stores.mlflow.last_activity import in_seconds, last_heard_of

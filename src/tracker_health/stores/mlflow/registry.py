@@ -13,7 +13,7 @@ from urllib.parse import quote
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, WriteError
 from tracker_health.evidence import Request
 from tracker_health.roles import OWN_PREFIXES
-from tracker_health.stores.files.tree import FileEvidence
+from tracker_health.run_files.tree import FileEvidence
 from tracker_health.stores.mlflow.connection import connect
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run

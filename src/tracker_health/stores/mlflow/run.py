@@ -27,10 +27,10 @@ from tracker_health.judge.annotations import PICTURE_FILE
 from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS
 from tracker_health.report.resume_point import Shelf
 from tracker_health.roles import OWN_PREFIXES
+from tracker_health.run_files.reading import opened_files
+from tracker_health.run_files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.tracked_run import TrackedRun
-from tracker_health.stores.files.reading import opened_files
-from tracker_health.stores.files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.children import children_of
 from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved, refuse_copy, why_read_itself

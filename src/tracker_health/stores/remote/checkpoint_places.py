@@ -11,8 +11,8 @@ from typing import Protocol
 from tracker_health.errors import UNREADABLE, described
 from tracker_health.readers.files.random_access import RandomAccess
 from tracker_health.report.resume_point import NOTHING, CheckpointContents, Counted, Saved, Shelf
-from tracker_health.stores.files.all_checkpoints import SavedFiles
-from tracker_health.stores.files.tree import FileTree, RunFile
+from tracker_health.run_files.all_checkpoints import SavedFiles
+from tracker_health.run_files.tree import FileTree, RunFile
 from tracker_health.stores.remote.fetched_files import FetchedFiles
 from tracker_health.text import printable
 

@@ -10,9 +10,9 @@ from threading import Lock
 from tracker_health.evidence import Request
 from tracker_health.readers.files.random_access import LocalFile, RandomAccess
 from tracker_health.readers.files.ranged_file import SMALLEST, RangedFile, Remote
+from tracker_health.run_files.checkpoints import CHECKPOINT_PARTS
+from tracker_health.run_files.tree import AboveLimit, FileEvidence, RunFile
 from tracker_health.stores.common.temporary import TemporaryFolder
-from tracker_health.stores.files.checkpoints import CHECKPOINT_PARTS
-from tracker_health.stores.files.tree import AboveLimit, FileEvidence, RunFile
 from tracker_health.stores.remote.http_parts import Unanswered
 from tracker_health.stores.remote.progress import downloading
 from tracker_health.text import printable, size_of

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from tracker_health.evidence import Problem, Request
 from tracker_health.readers.files.random_access import RandomAccess
-from tracker_health.stores.files.reading import read_files
-from tracker_health.stores.files.tree import FileEvidence, RunFile
+from tracker_health.run_files.reading import read_files
+from tracker_health.run_files.tree import FileEvidence, RunFile
 from tracker_health.stores.remote.downloads import Downloads, Fetch
 
 MAX_FILES = 5_000

@@ -23,11 +23,11 @@ from tracker_health.errors import ReadError, RunError, RunNotFound, StoreRefused
 from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef
 from tracker_health.readers.files.random_access import LocalFile, RandomAccess
 from tracker_health.readers.files.ranged_file import SMALLEST, PartsRefused, RangedFile, Remote
+from tracker_health.run_files.reading import read_files
+from tracker_health.run_files.tree import AboveLimit, RunFile
 from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.temporary import TemporaryFolder
 from tracker_health.stores.common.tracked_run import ReadOnlyRun
-from tracker_health.stores.files.reading import read_files
-from tracker_health.stores.files.tree import AboveLimit, RunFile
 from tracker_health.stores.remote import hosts
 from tracker_health.stores.remote.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
 from tracker_health.stores.remote.http_parts import CHUNK, HttpParts, HttpResponse

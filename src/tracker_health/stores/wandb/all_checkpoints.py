@@ -8,8 +8,8 @@ from typing import Any
 
 from tracker_health.readers.optimizers.optimizer_state import global_step_of
 from tracker_health.report.resume_point import NOTHING, Counted, Saved, Shelf
-from tracker_health.stores.files.all_checkpoints import SavedFiles
-from tracker_health.stores.files.naming import counted
+from tracker_health.run_files.all_checkpoints import SavedFiles
+from tracker_health.run_files.naming import counted
 from tracker_health.stores.remote.checkpoint_places import PartOfTree, Versions
 from tracker_health.stores.remote.fetched_files import FetchedFiles
 from tracker_health.stores.wandb.address import Address

@@ -11,7 +11,7 @@ from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteErro
 from tracker_health.evidence import Request
 from tracker_health.readers.files.random_access import LocalFile, RandomAccess
 from tracker_health.roles import OWN_PREFIXES
-from tracker_health.stores.files.tree import FileEvidence, RunFile
+from tracker_health.run_files.tree import FileEvidence, RunFile
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, connect
 from tracker_health.stores.wandb.online import OnlineRun, open_online_run

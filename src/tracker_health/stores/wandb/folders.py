@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tracker_health.errors import ReadError, RunNotFound
 from tracker_health.readers.files.record_log import is_log
-from tracker_health.stores.files.reading import relevant_files
+from tracker_health.run_files.reading import relevant_files
 from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.text import listing, printable
 

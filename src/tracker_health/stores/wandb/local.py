@@ -21,15 +21,15 @@ from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef, Se
 from tracker_health.judge.annotations import PENDING, Annotations
 from tracker_health.readers.files.regular_file import open_regular, read_regular, require_written
 from tracker_health.readers.log_formats import log_of
+from tracker_health.run_files.checkpoints import CHECKPOINT_PARTS
+from tracker_health.run_files.naming import is_plain
+from tracker_health.run_files.reading import is_relevant, read_files
+from tracker_health.run_files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.atomic_files import link_among, replace_file
 from tracker_health.stores.common.atomic_files import remove_leftovers as remove_half_files
 from tracker_health.stores.common.ownership import in_the_way
 from tracker_health.stores.common.record import DIGEST, VERDICT, Written
-from tracker_health.stores.files.checkpoints import CHECKPOINT_PARTS
-from tracker_health.stores.files.naming import is_plain
-from tracker_health.stores.files.reading import is_relevant, read_files
-from tracker_health.stores.files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.wandb.alive import Writer, is_long_ago, writer_of
 from tracker_health.stores.wandb.log_writer import (

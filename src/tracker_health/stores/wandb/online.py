@@ -16,12 +16,12 @@ from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.judge.annotations import STEP as STEP_TAG
 from tracker_health.readers.files.json_lines import as_step
 from tracker_health.report.resume_point import Shelf
+from tracker_health.run_files.reading import opened_files
+from tracker_health.run_files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.locks import one_at_a_time
 from tracker_health.stores.common.record import ENTRY_PREFIX, LIVE, NATIVE, STOP, Written, entries_on
 from tracker_health.stores.common.tracked_run import TrackedRun
-from tracker_health.stores.files.reading import opened_files
-from tracker_health.stores.files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.all_checkpoints import saved_by
 from tracker_health.stores.wandb.connection import Connection, connect

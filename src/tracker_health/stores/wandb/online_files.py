@@ -11,11 +11,11 @@ from urllib.error import HTTPError
 
 from tracker_health.errors import UNREADABLE, ReadError
 from tracker_health.readers.files.ranged_file import PartsRefused
-from tracker_health.stores.files.all_checkpoints import is_model_file
-from tracker_health.stores.files.naming import is_plain
-from tracker_health.stores.files.reading import is_relevant
-from tracker_health.stores.files.text_logs import MOST_TEXTS, may_be_text_log
-from tracker_health.stores.files.tree import RunFile
+from tracker_health.run_files.all_checkpoints import is_model_file
+from tracker_health.run_files.naming import is_plain
+from tracker_health.run_files.reading import is_relevant
+from tracker_health.run_files.text_logs import MOST_TEXTS, may_be_text_log
+from tracker_health.run_files.tree import RunFile
 from tracker_health.stores.remote.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
 from tracker_health.stores.remote.downloads import Fetch
 from tracker_health.stores.remote.fetched_files import MAX_FILES, MAX_SEEN, FetchedFiles, Listing

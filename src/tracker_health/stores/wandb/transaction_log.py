@@ -20,7 +20,7 @@ from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACT
 from tracker_health.readers.files.protobuf import fields, text, texts
 from tracker_health.readers.files.record_log import LogRecord, RecordLog
 from tracker_health.readers.files.regular_file import open_regular
-from tracker_health.stores.files.naming import MAX_PATH_CHARACTERS
+from tracker_health.run_files.naming import MAX_PATH_CHARACTERS
 from tracker_health.stores.wandb.history_rows import Names, integer, messages, name_of, parsed, row_of, step_of
 from tracker_health.stores.wandb.values import MAX_PARAMS, OWN_KEY, STEP, TIME, number, params_of
 from tracker_health.words.gap_names import STOPPED_KEY

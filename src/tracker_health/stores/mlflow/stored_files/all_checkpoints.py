@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.report.resume_point import Counted, Saved, Shelf
-from tracker_health.stores.files.all_checkpoints import SavedFiles
-from tracker_health.stores.files.weights import pickled_reason
+from tracker_health.run_files.all_checkpoints import SavedFiles
+from tracker_health.run_files.weights import pickled_reason
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree, FilesOfModel
 from tracker_health.stores.remote.checkpoint_places import PartOfTree, Versions

@@ -14,12 +14,12 @@ from tracker_health.errors import UNREADABLE, ReadError, RunNotFound, StoreUnava
 from tracker_health.evidence import Part, Request
 from tracker_health.readers.files.random_access import LocalFile, RandomAccess
 from tracker_health.readers.files.regular_file import require_regular
+from tracker_health.run_files.checkpoints import CHECKPOINT_PARTS
+from tracker_health.run_files.naming import is_plain
+from tracker_health.run_files.reading import is_relevant
+from tracker_health.run_files.tree import FileEvidence, RunFile
+from tracker_health.run_files.weights import pickled_reason
 from tracker_health.stores.common.ownership import HEALTH_FOLDER
-from tracker_health.stores.files.checkpoints import CHECKPOINT_PARTS
-from tracker_health.stores.files.naming import is_plain
-from tracker_health.stores.files.reading import is_relevant
-from tracker_health.stores.files.tree import FileEvidence, RunFile
-from tracker_health.stores.files.weights import pickled_reason
 from tracker_health.stores.mlflow.connection import answer_of
 from tracker_health.stores.mlflow.failures import translated
 from tracker_health.stores.mlflow.stored_files.empty_runs import EmptyRuns

@@ -17,9 +17,9 @@ from tracker_health.readers.files.random_access import RandomAccess
 from tracker_health.readers.optimizers.optimizer_state import dangerous
 from tracker_health.readers.trainer_state import read_trainer_state
 from tracker_health.roles import NOTHING_READ
-from tracker_health.stores.files.naming import age, checkpoints_of, numbers, series_of
-from tracker_health.stores.files.tree import AboveLimit, FileEvidence, FileTree, RunFile
-from tracker_health.stores.files.weights import (
+from tracker_health.run_files.naming import age, checkpoints_of, numbers, series_of
+from tracker_health.run_files.tree import AboveLimit, FileEvidence, FileTree, RunFile
+from tracker_health.run_files.weights import (
     Earlier,
     holds_model,
     is_pickled_model,

@@ -12,8 +12,8 @@ import numpy as np
 from tracker_health.errors import UNREADABLE
 from tracker_health.evidence import Request, StepUnit
 from tracker_health.readers.files.random_access import RandomAccess
-from tracker_health.stores.files.naming import saying
-from tracker_health.stores.files.tree import FileTree, RunFile
+from tracker_health.run_files.naming import saying
+from tracker_health.run_files.tree import FileTree, RunFile
 
 if TYPE_CHECKING:
     from tracker_health.readers.log_formats import Log

@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 from tracker_health.errors import UNREADABLE
 from tracker_health.evidence import Request
 from tracker_health.readers.trainer_state import TrainerState, read_trainer_state
-from tracker_health.stores.files.naming import numbers, series_of
-from tracker_health.stores.files.several_logs import HISTORY_ROLES, report_strangers
-from tracker_health.stores.files.tree import FileEvidence, FileTree, RunFile
+from tracker_health.run_files.naming import numbers, series_of
+from tracker_health.run_files.several_logs import HISTORY_ROLES, report_strangers
+from tracker_health.run_files.tree import FileEvidence, FileTree, RunFile
 
 TRAINER_STATE = re.compile(r"trainer_state.*\.json", re.IGNORECASE)
 _CHECKPOINT_FOLDER = re.compile(r"checkpoint-\d+", re.IGNORECASE)

@@ -12,9 +12,9 @@ from tracker_health.errors import UNREADABLE
 from tracker_health.evidence import Part, Problem, Request, TextLog
 from tracker_health.readers.dlm_log import read_dlm_step_log
 from tracker_health.roles import RolePlan
-from tracker_health.stores.files.checkpoints import is_checkpoint_file
-from tracker_health.stores.files.naming import numbers, saying, series_of
-from tracker_health.stores.files.several_logs import (
+from tracker_health.run_files.checkpoints import is_checkpoint_file
+from tracker_health.run_files.naming import numbers, saying, series_of
+from tracker_health.run_files.several_logs import (
     HISTORY_ROLES,
     OneLog,
     joined,
@@ -23,9 +23,9 @@ from tracker_health.stores.files.several_logs import (
     resumed,
     strangers_among,
 )
-from tracker_health.stores.files.text_logs import begins_as_log, is_history, is_notebook, says_output, texts_among
-from tracker_health.stores.files.trainer_states import TRAINER_STATE
-from tracker_health.stores.files.tree import FileEvidence, FileTree, RunFile
+from tracker_health.run_files.text_logs import begins_as_log, is_history, is_notebook, says_output, texts_among
+from tracker_health.run_files.trainer_states import TRAINER_STATE
+from tracker_health.run_files.tree import FileEvidence, FileTree, RunFile
 from tracker_health.text import count, listing, printable
 from tracker_health.words.gap_names import GAP_FILE, KINDS, metric
 

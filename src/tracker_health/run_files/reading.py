@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from tracker_health.evidence import Part, Request
 from tracker_health.readers.run_settings import SETTINGS_FILE
-from tracker_health.stores.files.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file, read_checkpoint
-from tracker_health.stores.files.histories import (
+from tracker_health.run_files.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file, read_checkpoint
+from tracker_health.run_files.histories import (
     is_log,
     read_console,
     read_dlm_logs,
     read_live_statistics,
     read_logs,
 )
-from tracker_health.stores.files.summaries import read_gradients, read_settings, read_summary
-from tracker_health.stores.files.text_logs import texts_among
-from tracker_health.stores.files.trainer_states import TRAINER_STATE, read_trainer_states
-from tracker_health.stores.files.tree import FileEvidence, FileTree, RunFile
+from tracker_health.run_files.summaries import read_gradients, read_settings, read_summary
+from tracker_health.run_files.text_logs import texts_among
+from tracker_health.run_files.trainer_states import TRAINER_STATE, read_trainer_states
+from tracker_health.run_files.tree import FileEvidence, FileTree, RunFile
 from tracker_health.words.gap_names import SUMMARY_FILE
 
 

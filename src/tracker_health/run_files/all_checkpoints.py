@@ -37,10 +37,10 @@ from tracker_health.readers.torch_files.torch_weights import torch_weights
 from tracker_health.readers.trainer_state import read_trainer_state
 from tracker_health.report.resume_point import NOTHING, CheckpointContents, Counted, Saved
 from tracker_health.roles import NOTHING_READ
-from tracker_health.stores.files.checkpoints import FolderOfRun
-from tracker_health.stores.files.naming import checkpoints_of, counted, saved_together
-from tracker_health.stores.files.tree import AboveLimit, FileTree, RunFile
-from tracker_health.stores.files.weights import is_weights_file
+from tracker_health.run_files.checkpoints import FolderOfRun
+from tracker_health.run_files.naming import checkpoints_of, counted, saved_together
+from tracker_health.run_files.tree import AboveLimit, FileTree, RunFile
+from tracker_health.run_files.weights import is_weights_file
 from tracker_health.text import printable
 
 _ANY_CASE = re.IGNORECASE | re.DOTALL

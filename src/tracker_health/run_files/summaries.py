@@ -19,8 +19,8 @@ from tracker_health.readers.optimizers.aside import aside
 from tracker_health.readers.run_settings import SETTINGS_FILE, read_run_settings
 from tracker_health.readers.tensors.weights import Budget
 from tracker_health.readers.training_summary import TrainingSummary, read_training_summary
-from tracker_health.stores.files.checkpoints import CHECKPOINT_PARTS, FolderOfRun
-from tracker_health.stores.files.tree import FileEvidence, FileTree, RunFile
+from tracker_health.run_files.checkpoints import CHECKPOINT_PARTS, FolderOfRun
+from tracker_health.run_files.tree import FileEvidence, FileTree, RunFile
 from tracker_health.text import listing, printable
 from tracker_health.words.gap_names import SUMMARY_FILE, layer_of, metric
 

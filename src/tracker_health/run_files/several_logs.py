@@ -14,8 +14,8 @@ import numpy as np
 
 from tracker_health.evidence import Part, Problem, Series
 from tracker_health.roles import ANY_LOSS
-from tracker_health.stores.files.history_agreement import agree, canonical, comparable, difference
-from tracker_health.stores.files.tree import FileEvidence
+from tracker_health.run_files.history_agreement import agree, canonical, comparable, difference
+from tracker_health.run_files.tree import FileEvidence
 from tracker_health.text import listing, printable, without_numbers
 
 HISTORY_ROLES = (*sorted(ANY_LOSS), Part.PLAN)

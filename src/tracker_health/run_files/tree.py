@@ -32,7 +32,7 @@ from tracker_health.evidence import (
 )
 from tracker_health.readers.files.random_access import LocalFile, RandomAccess
 from tracker_health.readers.trainer_state import TrainerState
-from tracker_health.stores.files.history_agreement import disagreements
+from tracker_health.run_files.history_agreement import disagreements
 from tracker_health.text import printable
 from tracker_health.words.stopped import stop_of
 

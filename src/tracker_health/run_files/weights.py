@@ -23,8 +23,8 @@ from tracker_health.readers.torch_files.safe_pickle import Opaque
 from tracker_health.readers.torch_files.torch_archive import open_torch_archive
 from tracker_health.readers.torch_files.torch_storages import TorchArchive
 from tracker_health.readers.torch_files.torch_weights import is_in_order, torch_average, torch_weights
-from tracker_health.stores.files.naming import age, series_of
-from tracker_health.stores.files.tree import FileEvidence, FileTree, RunFile
+from tracker_health.run_files.naming import age, series_of
+from tracker_health.run_files.tree import FileEvidence, FileTree, RunFile
 from tracker_health.text import listing, printable
 
 _ADAPTER = "adapter_model.safetensors"
