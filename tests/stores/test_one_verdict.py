@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tracker_health import annotate, check, clear_annotations, preset
+from tracker_health import annotate, check, open_run, preset
 from tracker_health.cli import cli
 from tracker_health.settings.policy import VARIABLE
+from tracker_health.stores.common.exits import exit_value
 from tracker_health.words.ending import Ended, Ending
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -53,8 +55,8 @@ def runs(server_uri):
                 if "killed" in kind
                 else Ending(how=Ended.FINISHED, by="exit code 0")
             )
-            annotate(run, tracking_uri=server_uri, ending=how)
-            clear_annotations(run, tracking_uri=server_uri)
+            with closing(open_run(run, tracking_uri=server_uri)) as opened:
+                opened.set_marks({"exit": exit_value(how, opened.state())})
     return name, made
 
 

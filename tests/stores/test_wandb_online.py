@@ -258,25 +258,27 @@ def test_two_at_once_leave_one_verdict_and_lose_nothing(wandb_server, environmen
     assert (run.summary["best"], run.notes, run.state) == ("mine", "My own words.", "finished")
 
 
+@pytest.mark.parametrize("judged", [False, True])
 @pytest.mark.parametrize("late", [2, 9], ids=["for a moment", "for long"])
-def test_a_server_that_gives_what_was_there_before(wandb_server, monkeypatch, late):
+def test_a_server_that_gives_what_was_there_before(wandb_server, monkeypatch, late, judged):
     """As one that reads from a copy of its database. That is no other annotator, and what was answered counts."""
     monkeypatch.setattr(online, "_LAG_PAUSES", (0, 0, 0))
     run = logged(wandb_server)
+    if judged:
+        th.annotate("wandb:team/proj/abc")
     read, change = connection.Connection.run, connection.Connection.change
-    old = []
+    old, first = [], [read(connection.connect(), Address("team", "proj", "abc"), own_files=True)]
 
     def change_late(self, *arguments, **values):
-        before = read(self, Address("team", "proj", "abc"), own_files=True)
         change(self, *arguments, **values)
-        old[:] = [before] * late
+        old[:] = first * late
 
     def run_late(self, *arguments, **options):
         return old.pop() if old else read(self, *arguments, **options)
 
     monkeypatch.setattr(connection.Connection, "change", change_late)
     monkeypatch.setattr(connection.Connection, "run", run_late)
-    (outcome,) = th.annotate_many(["wandb:team/proj/abc"])
+    (outcome,) = th.annotate_many(["wandb:team/proj/abc"], force=True)
     assert outcome.status == "written"
     assert run.tags == ["mine", "health:pass"]
     assert sorted(run.files) == ["health/report.json"]

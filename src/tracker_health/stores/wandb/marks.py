@@ -52,6 +52,7 @@ from tracker_health.words.verdict import Verdict
 ENTRIES_KEY = f"{OWN_KEY}acks"
 """In the summary: all entries as a list, for whoever reads many runs. What counts are the files that it is made of."""
 
+_NO_MARKS = frozenset({ENTRIES_KEY, f"{OWN_KEY}{LIVE}", f"{OWN_KEY}{STOP}"})  # the last two are tags
 _OF_ANY_VERDICT = frozenset({BASELINE, ENDED, ENDED_BY, IGNORED, JUDGED, RULES, SETTINGS, STEP})
 _PLAIN_NAMES = _OF_ANY_VERDICT | {SEVERITY, CODES, "symptoms", SUMMARY, "version", EXPLAINED, NOTIFIED, ACK, OPEN}
 _PLAIN_NAMES |= {CAUSE, CERTAINTY, ACTION, *MEDIA_KEYS.values()}
@@ -59,7 +60,7 @@ _PLAIN_NAMES |= {CAUSE, CERTAINTY, ACTION, *MEDIA_KEYS.values()}
 
 def marks_in(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The marks in a run's summary, the entries of its list among them."""
-    found = {key.removeprefix(OWN_KEY): value for key, value in own_keys(summary).items() if key != ENTRIES_KEY}
+    found = {key.removeprefix(OWN_KEY): value for key, value in own_keys(summary).items() if key not in _NO_MARKS}
     found |= {f"{ENTRY_PREFIX}{one.id}": one.value for one in entries_in(summary)}
     if WRITTEN not in found and (synced := _synced(found)):
         found[WRITTEN] = synced.value
@@ -112,9 +113,10 @@ def marks_of_tags(tags: Iterable[str], marks: Marks) -> dict[str, str]:
 def tags_after(tags: Iterable[str], before: Marks, after: Marks, changed: Iterable[str]) -> list[str]:
     """W&B's own tags of a run whose marks were changed from ``before`` to ``after``."""
     found, names = list(tags), set(changed)
-    if LIVE in names or STOP in names:
-        found = [tag for tag in found if tag not in LIVE_WANDB_TAGS]
-        found += [STOP_WANDB_TAG] * bool(after.get(STOP))
+    if LIVE in names:
+        found = [tag for tag in found if tag not in LIVE_WANDB_TAGS - {STOP_WANDB_TAG}]
+    if STOP in names:
+        found = [tag for tag in found if tag != STOP_WANDB_TAG] + [STOP_WANDB_TAG] * bool(after.get(STOP))
     digest = text_of(after, DIGEST)
     if DIGEST in names and not digest.startswith(PENDING):
         verdict = Verdict(text_of(after, VERDICT)) if digest else None

@@ -112,7 +112,7 @@ class OnlineRun(TrackedRun):
         self._run = run
         self._files = OnlineFiles(connection, run)
         self._own = OwnFiles(connection, run)
-        self._before: dict[str, Any] | None = None
+        self._before: list[dict[str, Any]] = []
         self._sent: dict[str, Any] = {}
         self._lags = False
         self._seen = time.time()
@@ -155,7 +155,8 @@ class OnlineRun(TrackedRun):
 
     def _shows_what_was_sent(self, run: Any) -> bool:
         """Whether a run has the keys that were sent, or others that somebody else wrote, and not those from before."""
-        return self._before is None or (own := own_keys(run.summary_metrics)) == self._sent or own != self._before
+        own = own_keys(run.summary_metrics)
+        return own == self._sent or own not in self._before
 
     def _forget(self) -> None:
         for name in ("record", "_marks", "_counts"):
@@ -258,7 +259,7 @@ class OnlineRun(TrackedRun):
     @contextmanager
     def writing(self, doing: str, *, live: bool = False) -> Iterator[None]:  # noqa: ARG002 - each request says it
         with one_at_a_time(self._connection.server, self.ref.id):
-            self._before, self._lags = None, False
+            self._before, self._lags = [], False
             if self._marks or time.time() - self._seen > _YOUNG_SECONDS:  # else it is looked at before it is sent
                 self.look()
             if not (live or self._is_over()):
@@ -286,16 +287,20 @@ class OnlineRun(TrackedRun):
         summary = dict(self._run.summary_metrics)
         for name, value in changed.items():
             key = f"{OWN_KEY}{name}"
-            if value is None or name in (LIVE, STOP):
+            if name in (LIVE, STOP) or name.startswith(ENTRY_PREFIX):
+                continue  # of W&B's own tags; in files, and in a list of all
+            if value is None:
                 summary.pop(key, None)
-            elif not name.startswith(ENTRY_PREFIX):
+            else:
                 summary[key] = int(value) if name == STEP_TAG else value
-        self._list_entries(summary, changed)
+        if any(name.startswith(ENTRY_PREFIX) for name in {**before, **changed}):
+            self._list_entries(summary, changed)
         after = {**before, **{name: "" if value is None else value for name, value in changed.items()}}
         tags = tags_after(self._run.tags, before, after, changed)
         same_tags, same = sorted(tags) == sorted(self._run.tags), summary == self._run.summary_metrics
         if not (same and same_tags):
-            self._before, self._sent = own_keys(self._run.summary_metrics), own_keys(summary)
+            self._before.append(own_keys(self._run.summary_metrics))
+            self._sent = own_keys(summary)
             self._connection.change(self._run, summary=None if same else summary, tags=None if same_tags else tags)
         self._forget()
         return frozenset()
