@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tracker_health.errors import ConfigError
+from tracker_health.hooks.guard import TREE
 from tracker_health.judge.engine import configured_probes
 from tracker_health.roles import DEFAULT_PATTERNS
 from tracker_health.settings.layers import SourcedValue
@@ -375,6 +376,11 @@ def test_described(seen):
     assert list(everything)[: len(shown)] == list(shown)
     assert everything["probes.diverged.sigmas"] == SourcedValue(value=3.0, origin="default")
     assert everything["max_download"].origin == "default"
+
+
+def test_what_a_hook_hands_to_the_processes_of_a_training_is_no_setting():
+    """A training may start the command itself."""
+    assert effective({}, environ={TREE: "/tmp/tree"}).config == effective({}, environ={}).config
 
 
 def test_every_key_is_documented_and_every_documented_key_exists():

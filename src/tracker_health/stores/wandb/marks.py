@@ -125,7 +125,9 @@ def tags_after(tags: Iterable[str], before: Marks, after: Marks, changed: Iterab
         found = without_ack(found, before)
     else:
         return found
-    return found + [ACK_WANDB_TAG] * is_ack_mark(text_of(after, ACK))
+    if is_ack_mark(text_of(after, ACK)):  # it may be there, of somebody whose summary was lost
+        found = [*(tag for tag in found if tag != ACK_WANDB_TAG), ACK_WANDB_TAG]
+    return found
 
 
 def without_ack(tags: Iterable[str], marks: Marks) -> list[str]:
