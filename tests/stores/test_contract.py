@@ -20,16 +20,20 @@ from tests.stores.contract import (
 )
 
 from tracker_health.errors import StoreRefused
+from tracker_health.stores.base import StoredRun
+from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.folder import directory
 from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.mlflow import folder as mlflow_folder
 from tracker_health.stores.mlflow import run as mlflow_run
 from tracker_health.stores.mlflow.connection import _folders_allowed
 from tracker_health.stores.mlflow.folder import open_run_folder
-from tracker_health.stores.mlflow.run import open_mlflow_run
+from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
 from tracker_health.stores.mlflow.stored_files import artifact_folder
 from tracker_health.stores.mlflow.stored_files.artifact_folder import ArtifactFolder
 from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree
+from tracker_health.stores.wandb.local import LocalRun
+from tracker_health.stores.wandb.online import OnlineRun
 
 BLOCK = "<!-- tracker-health:begin -->"
 
@@ -401,3 +405,13 @@ def test_a_server_that_asks_for_passwords_says_how_to_give_one(auth_server_uri, 
         open_mlflow_run("0" * 32, auth_server_uri)
     assert "MLFLOW_TRACKING_USERNAME" in caught.value.hint
     assert "\n" not in str(caught.value)
+
+
+def test_what_another_store_has_to_offer_stays_little():
+    """Twelve members; what is a key of ours is made of them, once for all stores."""
+    offered = {name for name, value in vars(StoredRun).items() if callable(value) or isinstance(value, property)}
+    required = {name for name in offered if not name.startswith("_")} - {"marks_of_files"}
+    assert len(required) <= 12
+    for store in (MlflowRun, OnlineRun, LocalRun, DirectoryRun):
+        own = {name for kind in store.__mro__[: store.__mro__.index(TrackedRun)] for name in vars(kind)}
+        assert required <= own

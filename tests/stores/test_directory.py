@@ -22,6 +22,7 @@ from tracker_health.stores.folder import directory
 from tracker_health.stores.folder.annotation_file import ANNOTATION_SCHEMA
 from tracker_health.stores.folder.directory import MAX_DEPTH, DirectoryRun
 from tracker_health.text import printable
+from tracker_health.words.acknowledgements import acknowledgement
 from tracker_health.words.verdict import Verdict
 
 EVERYTHING = Request(roles=RolePlan(), parts=frozenset(Part))
@@ -492,3 +493,15 @@ def test_a_read_only_folder_is_refused(run):
             run.write(ANNOTATIONS)
     finally:
         Path(run.ref.id).chmod(0o700)
+
+
+def test_answers_go_although_the_owner_has_put_a_file_beside_them(run):
+    run.write(ANNOTATIONS)
+    entry = acknowledgement(
+        id="1" * 16, who="ana", when=1.9e9, because="known", codes=["LOS003"], evidence=run.evidence()
+    )
+    run.acknowledge(entry)
+    (Path(run.ref.id) / "health" / "mine.txt").write_text("mine")
+    assert run.clear().acks == 1
+    assert run.clear(acks=True).found
+    assert [path.name for path in (Path(run.ref.id) / "health").iterdir()] == ["mine.txt"]

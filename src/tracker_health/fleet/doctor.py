@@ -339,7 +339,7 @@ def _upload_file(connection: Any, address: Any, run: Any) -> str:
 
     name = f"health/{_NAME}.txt"
     connection.upload(run, {name: b"ok\n"})
-    fresh = connection.run(address, own_files=True)
+    fresh = connection.run(address)
     if name not in {file.name for file in files_of(fresh) or ()}:
         raise WriteError("the file is not among the run's", "W&B's cloud lists files a little later: try again")
     return ""

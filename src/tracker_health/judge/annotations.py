@@ -27,7 +27,7 @@ ENDED, ENDED_BY = "ended", "ended_by"
 """The tags that say how the run ended, and by what that is known."""
 EXIT = "exit"
 """The tag that keeps what the launcher or a hook saw of the process's end. Nothing else of the run says it to the next
-annotation, so it is no part of one: clearing the run leaves it there.
+annotation, so it is no part of one.
 """
 
 SEVERITY, CODES, SUMMARY = "severity", "codes", "summary"

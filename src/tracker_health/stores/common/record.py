@@ -65,6 +65,9 @@ ENTRY_PREFIX = f"{ACK}."
 MAX_MARK = 5_000
 """Characters of a mark that we write. MLflow cuts at 8,000 without a word, older servers earlier."""
 
+OWNERS = "of its owner's"
+"""In the place of a number that its owner logged, as can be seen by its step."""
+
 TOOL = "tracker-health"
 
 # The mark of an annotation under way names its annotator: of two at once, each sees whose it is.

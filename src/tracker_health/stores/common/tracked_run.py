@@ -131,8 +131,12 @@ class TrackedRun(StoredRun):
         """
         with self.writing(f"the verdict could not be written onto {self.record.shown}"):
             omitted = Writing(self).write(annotations)
-            answers.settle(self, time.time())  # somebody may have answered meanwhile
+            self._settle_after_writing()
         return omitted
+
+    def _settle_after_writing(self) -> None:
+        """Somebody may have answered meanwhile."""
+        answers.settle(self, time.time())
 
     def clear(self, *, acks: bool = False) -> Cleared:
         """Remove everything tracker-health wrote from the run, and nothing else. An interrupted call can be repeated.

@@ -43,6 +43,7 @@ from tracker_health.stores.common.record import (
     MAX_MARK,
     NATIVE,
     NOTE,
+    OWNERS,
     STOP,
     VERDICT,
     WRITTEN,
@@ -319,7 +320,9 @@ class Writing:
     def _appeared(self) -> Written:
         """What is under names of ours and was not when we began."""
         others = {VERDICT, DIGEST, WRITTEN, NOTE, NATIVE} | ours_by_form(self._marks)
-        names = {name for name in self._marks if name not in self._before and not name.startswith(ENTRY_PREFIX)}
+        had = {name for name, value in self._before.items() if not _is_hidden(value)}
+        has = {name for name, value in self._marks.items() if not _is_hidden(value) and value != OWNERS}
+        names = {name for name in has - had if not name.startswith(ENTRY_PREFIX)}
         listed = self._listing() if self._listed is not None else None
         files = frozenset(listed or ()) - frozenset(self._listed or ()) - self._theirs
         return Written.naming(names - others, files=frozenset(filter(is_file_name, files)))
@@ -407,6 +410,10 @@ class Writing:
             return None
         self._problems.append(f"its description is full: this server keeps {len(kept)} characters of it")
         return with_note(described, "")
+
+
+def _is_hidden(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _cut(value: str) -> str:

@@ -59,6 +59,7 @@ class DirectoryRun(TrackedRun):
     """A run that is a folder."""
 
     note = "mark"
+    _clears = False
 
     _has_settings = True  # in files: no tracker knows its params
 
@@ -166,7 +167,8 @@ class DirectoryRun(TrackedRun):
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder, printable(self._given)):
                 self.look()
-                self._refuse_foreign(folder)
+                if not self._clears:  # what is ours there may go, whoever has put something beside it
+                    self._refuse_foreign(folder)
                 remove_leftovers(folder)
                 try:
                     yield
@@ -197,7 +199,13 @@ class DirectoryRun(TrackedRun):
 
     def clear(self, *, acks: bool = False) -> Cleared:
         """Nothing is made to take something off, and a link is not ours."""
-        return Cleared(found=False) if link_among(self._own_folders) or not self.marks else super().clear(acks=acks)
+        if link_among(self._own_folders) or not self.marks:
+            return Cleared(found=False)
+        self._clears = True
+        try:
+            return super().clear(acks=acks)
+        finally:
+            self._clears = False
 
     @cached_property
     def _marks(self) -> dict[str, Any]:

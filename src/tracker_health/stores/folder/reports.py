@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from tracker_health.errors import StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Request
-from tracker_health.judge.annotations import EXIT, NOTIFIED
+from tracker_health.judge.annotations import ACK, EXIT, NOTIFIED, OPEN, Annotations
 from tracker_health.report.resume_point import Shelf
 from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.record import ENTRY_PREFIX, STOP, STOPPED
@@ -77,6 +77,14 @@ class ReportedRun(TrackedRun):
 
     def settle(self, now: float) -> None:
         """The marks of a run that may not be written to stay as they are."""
+
+    def _settle_after_writing(self) -> None:
+        """As for ``settle``."""
+
+    def write(self, annotations: Annotations) -> tuple[str, ...]:
+        """Without the marks of who answered, which nobody would bring up to date."""
+        tags = {name: value for name, value in annotations.tags.items() if name not in (ACK, OPEN)}
+        return super().write(replace(annotations, tags=tags))
 
     def writing(self, doing: str, *, live: bool = False) -> AbstractContextManager[None]:
         try:

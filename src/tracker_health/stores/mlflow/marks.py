@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.stores.common.record import NOTE, Mark, is_measure
+from tracker_health.stores.common.record import NOTE, OWNERS, Mark, is_measure
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -46,7 +46,7 @@ class MlflowMarks(dict[str, Mark]):
         }
         tags = run.data.tags
         super().__init__(marks_in(tags))
-        self |= {name: point.value for name, point in self._latest.items()}
+        self |= {name: OWNERS if point.step else point.value for name, point in self._latest.items()}
         if NOTE_TAG in tags:
             self[NOTE] = tags[NOTE_TAG]
 

@@ -31,6 +31,7 @@ from tracker_health.stores.remote.paging import Paging
 from tracker_health.stores.wandb.address import CLOUD_API, Address
 from tracker_health.stores.wandb.core import bound_requests, writing
 from tracker_health.stores.wandb.failures import KEY_HINT, graphql_of, translated
+from tracker_health.stores.wandb.media import ENTRIES, OWN_PLACES
 from tracker_health.stores.wandb.server import pause_wanted, reach
 from tracker_health.text import printable, without_userinfo
 
@@ -72,8 +73,9 @@ _ANY_ARTIFACT = "outputArtifacts(first: 1) { edges { node { id } } }"
 _FILE = "id name url directUrl sizeBytes mimetype updatedAt md5"
 _FILES = f"{{ edges {{ node {{ {_FILE} }} }} pageInfo {{ hasNextPage }} }}"
 _FIRST_FILES = 100
-OWN_FILES = "%health/%"
-"""The pattern of the places where files of ours lie."""
+_MOST_ENTRIES = 200
+# Beside the files of the run those that may be ours, which may be behind very many of its owner's.
+_OWN_FILES = f"ours: files(first: %d, names: %s) {_FILES} entries: files(first: {_MOST_ENTRIES}, pattern: %s) {_FILES}"
 # Clouds that several domains lead to: whichever the page's address has, the configured one will do.
 _ONE_CLOUD = ("wandb.ai", "forge.coreweave.com")
 
@@ -117,8 +119,8 @@ class Connection:
         return self._bounded(doing, WriteError, 0, call, *arguments)
 
     def run(self, address: Address, *, own_files: bool = False) -> Any:
-        """The run of the SDK's, as it is now, with its files, for ``files_of``: those where ours lie, or the first of
-        all.
+        """The run of the SDK's, as it is now. With the files that may be ours, for ``own_files_of``, and but for
+        ``own_files`` with the first of all, for ``files_of``.
 
         Raises:
             RunNotFound: there is none.
@@ -326,8 +328,8 @@ def _run_class(own_files: bool) -> type:
     from wandb.apis.public import Run
     from wandb.apis.public.runs import RUN_FRAGMENT
 
-    which = f", pattern: {json.dumps(OWN_FILES)}" if own_files else ""
-    files = f"files(first: {_FIRST_FILES}{which}) {_FILES}"
+    own = _OWN_FILES % (len(OWN_PLACES), json.dumps(OWN_PLACES), json.dumps(f"{ENTRIES}%"))
+    files = own if own_files else f"files(first: {_FIRST_FILES}) {_FILES} {own}"
 
     class OneRequestRun(Run):
         def load(self, force: bool = False) -> Any:
@@ -356,6 +358,14 @@ def files_of(run: Any) -> list[Any] | None:
     if (found.get("pageInfo") or {}).get("hasNextPage", True):
         return None
     return [File(run._service_api, edge["node"], run) for edge in found.get("edges") or ()]  # noqa: SLF001
+
+
+def own_files_of(run: Any) -> list[Any]:
+    """The files, as the SDK's, that a run came with where ours may lie."""
+    from wandb.apis.public import File
+
+    parts = (run._attrs.get(name) or {} for name in ("ours", "entries"))  # noqa: SLF001
+    return [File(run._service_api, edge["node"], run) for part in parts for edge in part.get("edges") or ()]  # noqa: SLF001
 
 
 def _upload(run: Any, files: Mapping[str, bytes]) -> None:

@@ -63,7 +63,6 @@ _ONLINE = "run-"
 _NOT_ASKED = "only files were asked for"
 _OF_A_VERDICT = frozenset({"verdict", "digest", "written"})
 _MAX_FILE_BYTES = 64 * 2**20
-_OF_ITS_OWNER = "of its owner's"
 
 
 class LocalRun(DirectoryRun):
@@ -82,6 +81,7 @@ class LocalRun(DirectoryRun):
         self._nothing = ""
         self._unlisted: list[str] = []
         self._left_out = ""
+        self._is_beside = False
         self._version: tuple[int, ...] = ()
 
     @cached_property
@@ -306,25 +306,24 @@ class LocalRun(DirectoryRun):
 
     @cached_property
     def _marks(self) -> dict[str, Any]:
-        """Those of the folder; whole where the log has them too, or was left out for a reason that still holds. What
-        its owner has in the log under our names is among them.
-        """
+        """Those of the folder; whole where the log has them too, or was left out for a reason that still holds."""
         found, log = super()._marks, self._log
         digest = str(found.get(DIGEST, ""))
         in_the_log = log.own.get(f"{OWN_KEY}digest")
         agreed = in_the_log == digest or digest.startswith(PENDING) or (not log.bears_ours and bool(self._why_not()))
         if (digest and not agreed) or (not digest and log.bears_ours):
             found = {**found, DIGEST: PENDING}
-        theirs = log.theirs - _OF_A_VERDICT
-        if theirs and self._why_not():
-            theirs = frozenset()
-        return dict.fromkeys(theirs, _OF_ITS_OWNER) | found
+        return found
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:
         self.look()
         self._refuse_to_mix()
         log = self._log
-        return (*super().write(annotations), *self._not_reached(log))
+        omitted = super().write(annotations)
+        names = {*annotations.tags, *annotations.metrics, *media_of(annotations.files)}
+        theirs = [] if self._left_out else sorted(log.theirs & names)
+        left = [f"{OWN_KEY}{name} in the summary (the run has one of its own)" for name in theirs]
+        return (*omitted, *left, *self._not_reached(log))
 
     def _not_reached(self, log: TransactionLog) -> list[str]:
         """What the verdict was not written to, or will not get to, each with the reason."""
@@ -349,6 +348,7 @@ class LocalRun(DirectoryRun):
     def set_marks(self, changes: Mapping[str, Any]) -> frozenset[str]:
         """Beside the folder's, write the log before the digest says that all is there, or was taken off."""
         digest = changes.get(DIGEST, PENDING)
+        self._is_beside = DIGEST not in changes
         if digest is None:
             self._clear_log()
         elif not digest.startswith(PENDING):
@@ -370,7 +370,8 @@ class LocalRun(DirectoryRun):
             (self._folder / place).parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._folder / place, content)
         if not self._left_out:
-            named = {name: value for name, value in marks.items() if name in ours.names | {VERDICT, DIGEST}}
+            names = (ours.names - self._log.theirs) | {VERDICT, DIGEST}
+            named = {name: value for name, value in marks.items() if name in names}
             replace_ours(self._path, self._log, our_records(self._log, named, files))
         self.look()
 
@@ -407,6 +408,9 @@ class LocalRun(DirectoryRun):
 
     def _beyond(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
         """The media, from before they are written until they are gone; and why the log was left out."""
+        if self._is_beside:
+            before = self._annotation() or {}
+            return {key: before[key] for key in ("log", "media") if key in before}
         names = () if self._why_not() else MEDIA_PLACES.keys() & document.get("files", ())
         new = {MEDIA_PLACES[name] for name in names if self._is_free(MEDIA_PLACES[name])}
         under_way = str(document.get("digest", "")).startswith(PENDING)

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from tracker_health.judge.annotations import PAGE_FILE, PICTURE_FILE
+from tracker_health.judge.annotations import NOTIFIED, PAGE_FILE, PICTURE_FILE, REPORT_FILE
 from tracker_health.stores.common.ownership import HEALTH_FOLDER
 from tracker_health.stores.folder.annotation_file import ANNOTATION_FILE
 
@@ -22,6 +22,15 @@ MEDIA_PLACES = {
 
 LOCAL_COPIES = {f"local {name}": f"{HEALTH_FOLDER}/{name}" for name in (PAGE_FILE, PICTURE_FILE, ANNOTATION_FILE)}
 """What older SDKs take along when a run is synced that was annotated in its folder: all of its files."""
+
+NOTIFIED_PLACE = f"{HEALTH_FOLDER}/{NOTIFIED}.txt"
+"""The file that says about what people were sent a message, of a run whose summary cannot be written yet."""
+
+ENTRIES = f"{HEALTH_FOLDER}/acks/"
+"""Below that what people answered to its verdicts, an entry in each file."""
+
+OWN_PLACES = sorted({*MEDIA_PLACES.values(), *LOCAL_COPIES.values(), f"{HEALTH_FOLDER}/{REPORT_FILE}", NOTIFIED_PLACE})
+"""Where files of ours may lie, besides those entries."""
 
 MEDIA_KEYS = {PAGE_FILE: "report", PICTURE_FILE: "picture"}
 """Their names in a summary, behind ``health/``."""

@@ -47,7 +47,6 @@ _FINISHED = "finished"
 _ENDED = frozenset({_FINISHED, "failed", "killed", "preempted"})
 _ON_ITS_WAY_SECONDS = 120
 _LAG_SECONDS = (1, 2, 4, 8)
-_YOUNG_SECONDS = 60
 _LAG_PAUSES = (0, 1, 3, 8, 15)
 """Seconds before each look at a run that was written to."""
 _AT_WORK_SECONDS = 120
@@ -115,7 +114,6 @@ class OnlineRun(TrackedRun):
         self._before: list[dict[str, Any]] = []
         self._sent: dict[str, Any] = {}
         self._lags = False
-        self._seen = time.time()
 
     @cached_property
     def record(self) -> RunRecord:
@@ -147,7 +145,6 @@ class OnlineRun(TrackedRun):
                 break
         else:
             self._lags = True
-        self._seen = time.time()
         if self._shows_what_was_sent(run):
             self._run = run
         self._own = own
@@ -260,8 +257,7 @@ class OnlineRun(TrackedRun):
     def writing(self, doing: str, *, live: bool = False) -> Iterator[None]:  # noqa: ARG002 - each request says it
         with one_at_a_time(self._connection.server, self.ref.id):
             self._before, self._lags = [], False
-            if self._marks or time.time() - self._seen > _YOUNG_SECONDS:  # else it is looked at before it is sent
-                self.look()
+            self.look()
             if not (live or self._is_over()):
                 # A run that goes on sends its whole summary again and again, and ours would be lost.
                 message = f"W&B run {self.ref.id} is still {self._run.state}: nothing was written"
@@ -322,7 +318,7 @@ class OnlineRun(TrackedRun):
         return media_of(files)
 
     def list_files(self) -> Mapping[str, str]:
-        return self._own.listed()
+        return self._own.listed(Written.of(self._marks).all_files)
 
     def get_file(self, name: str, limit: int) -> bytes:
         return self._own.get(name, limit)

@@ -7,24 +7,26 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import UNREADABLE, RunError
 from tracker_health.judge.annotations import NOTIFIED, REPORT_FILE
+from tracker_health.judge.messages import SentMessages
 from tracker_health.readers.files.regular_file import read_regular
 from tracker_health.stores.common.ownership import HEALTH_FOLDER, is_file_name
 from tracker_health.stores.common.record import DIGEST, ENTRY_PREFIX, Marks
 from tracker_health.stores.common.temporary import TemporaryFolder
-from tracker_health.stores.wandb.connection import OWN_FILES, Connection, fetched, files_of
-from tracker_health.stores.wandb.media import LOCAL_COPIES, MEDIA_PLACES, place_of
+from tracker_health.stores.wandb.connection import Connection, fetched, own_files_of
+from tracker_health.stores.wandb.media import (
+    ENTRIES,
+    LOCAL_COPIES,
+    MEDIA_PLACES,
+    NOTIFIED_PLACE,
+    OWN_PLACES,
+    place_of,
+)
 
-_NOTIFIED_PLACE = f"{HEALTH_FOLDER}/{NOTIFIED}.txt"
-"""The file that says about what people were sent a message, of a run whose summary cannot be written yet."""
-
-_ENTRIES = f"{HEALTH_FOLDER}/acks/"
-_MOST_LISTED = 1000
 _MAX_MARK_BYTES = 20_000
 _NAMES = {place: name for name, place in (MEDIA_PLACES | LOCAL_COPIES).items()}
 
@@ -45,12 +47,7 @@ class OwnFiles:
     @cached_property
     def _there(self) -> dict[str, Any]:
         """The SDK's files, by place."""
-        found = files_of(self._run)
-        if found is None:
-            doing = f"the files of W&B run {'/'.join(self._run.path)} could not be listed"
-            lazily = self._run.files(pattern=OWN_FILES)
-            found = self._connection.asked(doing, lambda: list(islice(lazily, _MOST_LISTED)))
-        return {file.name: file for file in found}
+        return {file.name: file for file in own_files_of(self._run)}
 
     @property
     def is_as_left(self) -> bool:
@@ -61,12 +58,18 @@ class OwnFiles:
         file = self._there.get(place)
         return place in self._old and (None if file is None else file.md5) == self._old[place]
 
-    def listed(self) -> dict[str, str]:
-        """See ``StoredRun.list_files``; without what was deleted, though a server may list it for a while."""
+    def listed(self, names: Iterable[str]) -> dict[str, str]:
+        """See ``StoredRun.list_files``; without what was deleted, though a server may list it for a while. ``names``:
+        of ours by the run's record. Those of another version are asked for.
+        """
+        if others := sorted({place_of(name) for name in names} - {*OWN_PLACES, *self._there}):
+            doing = f"the files of W&B run {'/'.join(self._run.path)} could not be listed"
+            asked = self._connection.asked(doing, lambda: list(self._run.files(names=others)))
+            self._there.update((file.name, file) for file in asked)
         found = {}
         for place, file in self._there.items():
             name = _NAMES.get(place, place.removeprefix(f"{HEALTH_FOLDER}/"))
-            if is_file_name(name) and place_of(name) == place != _NOTIFIED_PLACE and not self._is_old(place):
+            if is_file_name(name) and place_of(name) == place != NOTIFIED_PLACE and not self._is_old(place):
                 found[name] = _in_hex(file.md5)
         return found
 
@@ -119,11 +122,11 @@ class OwnFiles:
     def marks(self, known: Marks) -> dict[str, str]:
         """The marks that are in files; of entries those that the summary does not list."""
         found = {}
-        if _NOTIFIED_PLACE in self._there:
-            found[NOTIFIED] = self._content(_NOTIFIED_PLACE, _MAX_MARK_BYTES).decode(errors="replace").strip()
+        if NOTIFIED_PLACE in self._there:
+            found[NOTIFIED] = self._content(NOTIFIED_PLACE, _MAX_MARK_BYTES).decode(errors="replace").strip()
         for place in self._there:
-            name = f"{ENTRY_PREFIX}{place.removeprefix(_ENTRIES).removesuffix('.json')}"
-            if place.startswith(_ENTRIES) and name not in known:
+            name = f"{ENTRY_PREFIX}{place.removeprefix(ENTRIES).removesuffix('.json')}"
+            if place.startswith(ENTRIES) and name not in known:
                 with suppress(*UNREADABLE):
                     found[name] = self._content(place, _MAX_MARK_BYTES).decode(errors="replace").strip()
         return found
@@ -132,13 +135,14 @@ class OwnFiles:
         """Bring the files up to date with these changes. Gives the names of marks that are in a file alone."""
         for name, value in changes.items():
             if name.startswith(ENTRY_PREFIX):
-                place = f"{_ENTRIES}{name.removeprefix(ENTRY_PREFIX)}.json"
+                place = f"{ENTRIES}{name.removeprefix(ENTRY_PREFIX)}.json"
                 self._change(place, value)
         if NOTIFIED not in changes:
             return frozenset()
         value = changes[NOTIFIED]
         alone = value is not None and DIGEST not in changes and not in_summary(NOTIFIED)
-        self._change(_NOTIFIED_PLACE, value if alone else None)
+        if alone or SentMessages.of(self.marks({}).get(NOTIFIED, "")).value:  # else a file there is its owner's
+            self._change(NOTIFIED_PLACE, value if alone else None)
         return frozenset({NOTIFIED} if alone else ())
 
     def _change(self, place: str, value: str | None) -> None:
