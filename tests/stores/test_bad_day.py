@@ -229,7 +229,7 @@ def ends_up_whole(receiver, monkeypatch, run, where, uri=None):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("applied", [False, True])
-@pytest.mark.parametrize("nth", range(1, 9))
+@pytest.mark.parametrize("nth", range(1, 8))
 def test_a_sweep_of_wandb_that_is_killed_at_any_change_is_finished_by_the_next(
     wandb_server, receiver, monkeypatch, tmp_path, nth, applied
 ):
@@ -278,7 +278,7 @@ cli()
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("applied", [False, True])
-@pytest.mark.parametrize("nth", range(1, 8))
+@pytest.mark.parametrize("nth", range(1, 7))
 def test_a_sweep_of_a_database_that_is_killed_at_any_change_is_finished_by_the_next(
     sqlite_uri, receiver, monkeypatch, tmp_path, nth, applied
 ):
