@@ -82,7 +82,7 @@ def theirs_of(run):
 
 @pytest.mark.skipif(version("wandb").startswith("0.1"), reason="an SDK before 0.20 has no reader of logs")
 @pytest.mark.parametrize(
-    ("name", "verdict"), [("healthy", "pass"), ("odd", "fail"), ("empty", "skip"), ("killed", "fail")]
+    ("name", "verdict"), [("healthy", "pass"), ("odd", "fail"), ("empty", "skip"), ("killed", "warn")]
 )
 @pytest.mark.exhaustive
 def test_the_verdict_is_seen_by_wandbs_own_reader(runs, name, verdict):

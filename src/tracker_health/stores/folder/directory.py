@@ -161,7 +161,7 @@ class DirectoryRun(TrackedRun):
     @contextmanager
     def writing(self, doing: str, *, live: bool = False) -> Iterator[None]:  # noqa: ARG002 - what fails says itself
         folder = self._health
-        refuse_links([*self._own_folders, folder / ANNOTATION_FILE, folder / ACKS_FOLDER])
+        refuse_links([*self._own_folders, folder / ACKS_FOLDER])
         self._refuse_no_run()
         with self._told():
             folder.mkdir(parents=True, exist_ok=True)
@@ -169,6 +169,7 @@ class DirectoryRun(TrackedRun):
                 self.look()
                 if not self._clears:  # what is ours there may go, whoever has put something beside it
                     self._refuse_foreign(folder)
+                refuse_links([folder / ANNOTATION_FILE])
                 remove_leftovers(folder)
                 try:
                     yield

@@ -30,6 +30,7 @@ from tracker_health.roles import OWN_PREFIXES
 from tracker_health.run_files.reading import opened_files
 from tracker_health.run_files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.base import RunRecord
+from tracker_health.stores.common.record import Written
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.children import children_of
@@ -302,7 +303,7 @@ class MlflowRun(TrackedRun):
 
     def list_files(self) -> Mapping[str, str]:
         with self._reaching_files():
-            return dict.fromkeys(self._own_files.listed(), "")
+            return dict.fromkeys(self._own_files.listed(Written.of(self._marks).all_files), "")
 
     def get_file(self, name: str, limit: int) -> bytes:
         with self._reaching_files():

@@ -62,7 +62,6 @@ _STAGING = ("artifacts", "staging")
 _ONLINE = "run-"
 _NOT_ASKED = "only files were asked for"
 _OF_A_VERDICT = frozenset({"verdict", "digest", "written"})
-_MAX_FILE_BYTES = 64 * 2**20
 
 
 class LocalRun(DirectoryRun):
@@ -360,7 +359,7 @@ class LocalRun(DirectoryRun):
         remove_leftovers(self._path.parent)
         self._left_out = self._why_not()
         ours = Written.of(marks)
-        files = {name: read_regular(self._health / name, _MAX_FILE_BYTES) for name in sorted(ours.files)}
+        files = {name: self._read_own(name) for name in sorted(ours.files)}
         media = {} if self._left_out else {MEDIA_PLACES[name]: files[name] for name in MEDIA_PLACES if name in files}
         for place in sorted(self._media - media.keys()):
             self._take_away(self._folder / place)
@@ -373,7 +372,19 @@ class LocalRun(DirectoryRun):
             names = (ours.names - self._log.theirs) | {VERDICT, DIGEST}
             named = {name: value for name, value in marks.items() if name in names}
             replace_ours(self._path, self._log, our_records(self._log, named, files))
+            self._take_as_written(named, files)
         self.look()
+
+    def _take_as_written(self, marks: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
+        """Know the log as it is then without reading it: it was read back, and what is not ours is as before."""
+        own = {f"{OWN_KEY}{name}": str(value) for name, value in marks.items()}
+        log = replace(self._log, bears_ours=True, own=own, own_files=frozenset(map(place_of, files)))
+        self.__dict__["_read"] = log, ""
+        self._version = _version_of(self._path)
+
+    def _read_own(self, name: str) -> bytes:
+        path = self._health / name
+        return read_regular(path, path.stat().st_size)
 
     def _clear_log(self) -> None:
         self.look()

@@ -27,8 +27,8 @@ class HealthFolder:
     def __init__(self, run: str, artifact_uri: str, tracking_uri: str) -> None:
         self._run, self._places = run, (artifact_uri, tracking_uri)
 
-    def listed(self) -> dict[str, bool]:
-        """The names in it, and whether each is a folder.
+    def listed(self, ours: frozenset[str]) -> dict[str, bool]:
+        """The names in it, and whether each is a folder. ``ours``: of our files, by the run's record.
 
         Raises:
             NoPlace: nothing may be written into it.
@@ -37,7 +37,7 @@ class HealthFolder:
         folder = self._folder()
         if why := folder.why_not_written():
             raise NoPlace(why)
-        refuse_links(folder.places(OUR_FILES))
+        refuse_links(folder.places(OUR_FILES | ours))
         found = folder.listed()
         if not found and self._is_file(folder):
             raise in_the_way(f"the artifact {HEALTH_FOLDER}", self._run)
