@@ -44,10 +44,10 @@ def doctor(experiment: str | None, project: str | None, dry_run: bool, **choices
         steps.append(step)
         detail = f": {printable(step.detail, 600)}" if step.detail else ""
         output.print(f"{step.state:<9}  {step.what}{detail}")
-    good, bad = tried.commands_that_work(steps)
     if not dry_run:
+        good, bad = tried.commands_that_work(steps)
         output.print(f"enough for: {'; '.join(good) or 'nothing'}")
-    if bad and not dry_run:
-        output.print(f"not enough for: {'; '.join(bad)}")
+        if bad:
+            output.print(f"not enough for: {'; '.join(bad)}")
     failed = any(step.state is tried.State.FAILS for step in steps)
     sys.exit(EXIT_RUN if failed else output.exit_code or EXIT_DONE)

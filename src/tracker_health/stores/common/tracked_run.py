@@ -120,7 +120,8 @@ class TrackedRun(StoredRun):
     # Annotating it
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:
-        """Make the run have these annotations and no older ones: digest ``pending`` first, the digest itself last.
+        """Make the run have these annotations and no older ones, the digest last: until then it is ``pending``, or not
+        there.
 
         Gives what was left out because the owner's own has its name or needs its room, each with the reason.
 

@@ -121,15 +121,16 @@ class OwnFiles:
 
     def marks(self, known: Marks) -> dict[str, str]:
         """The marks that are in files; of entries those that the summary does not list."""
-        found = {}
-        if NOTIFIED_PLACE in self._there:
-            found[NOTIFIED] = self._content(NOTIFIED_PLACE, _MAX_MARK_BYTES).decode(errors="replace").strip()
+        found = {NOTIFIED: self._text(NOTIFIED_PLACE)} if NOTIFIED_PLACE in self._there else {}
         for place in self._there:
             name = f"{ENTRY_PREFIX}{place.removeprefix(ENTRIES).removesuffix('.json')}"
             if place.startswith(ENTRIES) and name not in known:
                 with suppress(*UNREADABLE):
-                    found[name] = self._content(place, _MAX_MARK_BYTES).decode(errors="replace").strip()
+                    found[name] = self._text(place)
         return found
+
+    def _text(self, place: str) -> str:
+        return self._content(place, _MAX_MARK_BYTES).decode(errors="replace").strip()
 
     def set_marks(self, changes: Mapping[str, Any], *, in_summary: Callable[[str], bool]) -> frozenset[str]:
         """Bring the files up to date with these changes. Gives the names of marks that are in a file alone."""
@@ -141,7 +142,7 @@ class OwnFiles:
             return frozenset()
         value = changes[NOTIFIED]
         alone = value is not None and DIGEST not in changes and not in_summary(NOTIFIED)
-        if alone or SentMessages.of(self.marks({}).get(NOTIFIED, "")).value:  # else a file there is its owner's
+        if alone or SentMessages.of(self._text(NOTIFIED_PLACE)).value:  # else a file there is its owner's
             self._change(NOTIFIED_PLACE, value if alone else None)
         return frozenset({NOTIFIED} if alone else ())
 
