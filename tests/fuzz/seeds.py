@@ -146,6 +146,16 @@ def torch_files(folder):
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
 
 
+def exported(folder):
+    import torch
+
+    program = torch.export.export(_trained(torch.optim.AdamW)[0], (torch.randn(2, 4),))
+    torch.export.save(program, folder / "model.pt2")
+    from ..readers.test_exported_program import of_2_8
+
+    of_2_8(program, folder / "older.pt2")
+
+
 def eight_bit(folder):
     import torch
 
@@ -254,7 +264,20 @@ def whole(folder):
 MAKERS = {
     one.__name__: one
     for one in (
-        *(logs, texts, events, trainer, settings, summary, torch_files, eight_bit, distributed, deepspeed, safetensors),
+        *(
+            logs,
+            texts,
+            events,
+            trainer,
+            settings,
+            summary,
+            torch_files,
+            exported,
+            eight_bit,
+            distributed,
+            deepspeed,
+            safetensors,
+        ),
         *(run_of_wandb, run_of_mlflow, annotation, written, dlm, beside, whole),
     )
 }

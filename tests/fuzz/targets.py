@@ -152,6 +152,7 @@ TARGETS = (
     Target("torch, old format", "torch_files", ("legacy.pt",), _state),
     Target("eight bits", "eight_bit", ("*",), _state, ZIP),
     Target("weights", "torch_files", ("training_state.pt", "*.bin"), _weights, ZIP),
+    Target("exported program", "exported", ("*.pt2",), _weights, ZIP),
     Target("distributed index", "distributed", (".metadata",), _checkpoint),
     Target("distributed items", "distributed", ("*.distcp",), _checkpoint),
     Target("deepspeed", "deepspeed", ("*",), _checkpoint, ZIP),

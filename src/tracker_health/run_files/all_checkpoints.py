@@ -45,7 +45,7 @@ from tracker_health.text import printable
 
 _ANY_CASE = re.IGNORECASE | re.DOTALL
 _TORCH = re.compile(
-    r".*\.(pt|pth|ckpt)|.*\.pth\.tar|(pytorch_model|adapter_model)(-.*)?\.bin|optimizer(_\d+)?\.bin", _ANY_CASE
+    r".*\.(pt2?|pth|ckpt)|.*\.pth\.tar|(pytorch_model|adapter_model)(-.*)?\.bin|optimizer(_\d+)?\.bin", _ANY_CASE
 )
 _SAFETENSORS = re.compile(r".*\.safetensors", _ANY_CASE)
 _DISTRIBUTED, _INDEX = re.compile(r".*\.distcp", _ANY_CASE), ".metadata"
@@ -210,7 +210,8 @@ class SavedFiles:
                 yield float_tensors_among(stored), is_near, True
             else:
                 archive = stack.enter_context(open_torch_archive(source))
-                yield float_tensors_in(archive.root), is_near, _is_model(archive.root, first.name)
+                is_model = archive.is_model or _is_model(archive.root, first.name)
+                yield float_tensors_in(archive.root), is_near, is_model
 
 
 class _NotRead(ReadError):

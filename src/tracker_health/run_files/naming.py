@@ -23,7 +23,7 @@ _OF_ITS_OWN = re.compile(rf"(.*[-_.])?({'|'.join(_OWN)})[-_=.]?\d.*", re.IGNOREC
 
 MAX_PATH_CHARACTERS = 4096
 
-_SUFFIXES = frozenset({"pt", "pth", "ckpt", "bin", "safetensors", "tar", "pkl", "zip"})
+_SUFFIXES = frozenset({"pt", "pt2", "pth", "ckpt", "bin", "safetensors", "tar", "pkl", "zip"})
 _LAST = frozenset({"last", "latest", "final", "newest"})
 _STAGES = frozenset({"stage", "phase"})
 # Words that say nothing but that this is a checkpoint, or which one of a training's, alone or before a number.

@@ -22,7 +22,7 @@ from tracker_health.readers.tensors.weights import MAX_TENSORS, Budget, StoredTe
 from tracker_health.readers.torch_files.safe_pickle import Opaque
 from tracker_health.readers.torch_files.torch_archive import open_torch_archive
 from tracker_health.readers.torch_files.torch_storages import TorchArchive
-from tracker_health.readers.torch_files.torch_weights import is_in_order, torch_average, torch_weights
+from tracker_health.readers.torch_files.torch_weights import is_in_order, torch_average, torch_weights, unread_weights
 from tracker_health.run_files.naming import age, series_of
 from tracker_health.run_files.tree import FileEvidence, FileTree, RunFile
 from tracker_health.text import listing, printable
@@ -32,7 +32,7 @@ _TORCH_WEIGHTS = re.compile(r"(pytorch_model|adapter_model)(-\d{1,6}-of-\d{1,6})
 _INDEX = re.compile(r".*\.(safetensors|bin)\.index\.json", re.IGNORECASE)
 _SHARD = re.compile(r"(.*)-(\d{1,6})-of-(\d{1,6})(\.\w+)")
 _OF_A_LAYER = re.compile(r"\.(weight|lora_[AB])$")
-_MAY_HOLD_WEIGHTS = re.compile(r"\.(safetensors|bin|pt|pth|ckpt|msgpack|h5|npz)$", re.IGNORECASE)
+_MAY_HOLD_WEIGHTS = re.compile(r"\.(safetensors|bin|pt2?|pth|ckpt|msgpack|h5|npz)$", re.IGNORECASE)
 _NO_PART = re.compile(r"optim|sched|scaler|rng|random|training_(args|state)|(^|[-_.])(ema|best|last|latest|final)[-_.]")
 _ONLY_STATE = re.compile(r"optimizer\.(pt|bin)", re.IGNORECASE)
 _MOST_INDEX_BYTES = 16 * 2**20
@@ -71,7 +71,8 @@ def holds_model(tree: FileTree, file: RunFile) -> bool:
     """Whether a torch file of any name holds a model's weights, and not some data in tensors."""
     with _Archives(tree) as archives:
         try:
-            return _is_model(torch_weights(archives.of(file).root))
+            archive = archives.of(file)
+            return archive.is_model or _is_model(torch_weights(archive.root))
         except UNREADABLE:
             return False  # told where it was looked into for an optimizer's state
 
@@ -108,8 +109,9 @@ def why_not_alone(tree: FileTree, lead: RunFile) -> str:
         with _opened(archives, files) as opened:
             if not opened.near:
                 return f"{printable(lead.path)} is not on this machine, and no optimizer state lies beside it"
-            adapter = lead.name == _ADAPTER  # an adapter's file is one, also with nothing in it
-            return "" if adapter or _is_model(opened.tensors) else f"{printable(lead.path)} holds no model's weights"
+            # An adapter's file is one, also with nothing in it.
+            known = lead.name == _ADAPTER or opened.is_model or _is_model(opened.tensors)
+            return "" if known else f"{printable(lead.path)} holds no model's weights"
 
 
 def _is_model(tensors: Iterable[StoredTensor]) -> bool:
@@ -130,11 +132,15 @@ class _Files:
 
 @dataclass(frozen=True, kw_only=True)
 class _Opened:
-    """The tensors of open files. ``in_order``: as the model defines them. ``near``: the files are on this machine."""
+    """The tensors of open files. ``in_order``: as the model defines them. ``near``: the files are on this machine.
+    ``is_model``: their format is one of models. ``unread``: how many tensors more there are whose values are not read.
+    """
 
     tensors: list[StoredTensor]
     in_order: bool
     near: bool
+    is_model: bool
+    unread: int
 
 
 class _Archives(Closing):
@@ -296,7 +302,7 @@ def _opened(archives: _Archives, files: _Files) -> Iterator[_Opened]:
     """
     with ExitStack() as stack:
         tensors: list[StoredTensor] = []
-        stored, near = False, True
+        stored, near, is_model, unread = False, True, False, 0
         for file in files.files:
             if file.name.endswith(".safetensors"):
                 source = archives.tree.open(file)
@@ -305,13 +311,14 @@ def _opened(archives: _Archives, files: _Files) -> Iterator[_Opened]:
                 archive = archives.of(file)
                 source, stored = archive.source, True
                 tensors += torch_weights(archive.root)
+                is_model, unread = archive.is_model, unread + unread_weights(archive.root)
             near = near and isinstance(source, LocalFile)
             if len(tensors) > MAX_TENSORS:
                 raise ReadError(f"its files have more than the {MAX_TENSORS} tensors that are read")
         if len({tensor.name for tensor in tensors}) < len(tensors):
             raise ReadError("two of its shards have a tensor of the same name")
         in_order = stored and not files.missing and is_in_order(tensors)
-        yield _Opened(tensors=tensors, in_order=in_order, near=near)
+        yield _Opened(tensors=tensors, in_order=in_order, near=near, is_model=is_model, unread=unread)
 
 
 def _attribute(

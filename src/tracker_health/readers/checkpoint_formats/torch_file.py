@@ -23,7 +23,7 @@ from tracker_health.readers.torch_files.torch_archive import open_torch_archive
 
 _KNOWN = re.compile(r"(training_state\.pt|optimizer\.(pt|bin))", re.IGNORECASE)
 _FURTHER = re.compile(r"optimizer_(\d{1,4})\.bin", re.IGNORECASE)
-_POSSIBLE = re.compile(r".*\.(pt|pth|ckpt|bin|tar)", re.IGNORECASE)
+_POSSIBLE = re.compile(r".*\.(pt2?|pth|ckpt|bin|tar)", re.IGNORECASE)
 _NEVER = re.compile(
     r"(rng_state.*|random_states.*|training_args\.bin|scheduler(_\d+)?\..*|scaler\..*|pytorch_model.*"
     r"|adapter_model\..*|consolidated.*|sampler.*\.bin|dl_state_dict.*\.bin)",

@@ -49,7 +49,7 @@ def float_tensors_in(root: Any) -> Iterator[FloatTensor]:
             for one in islice(_items(value), max(left, 0)):
                 left -= 1
                 if isinstance(one, TensorRef):
-                    place = (one.storage.key, one.offset, one.shape)
+                    place = (id(one.storage.file), one.storage.key, one.offset, one.shape)
                     if place not in found and one.dtype in _FLOAT_CODES and one.shape and one.numel:
                         found.add(place)
                         yield FloatTensor(one, one.numel * item_size(one.dtype))

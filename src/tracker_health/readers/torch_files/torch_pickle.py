@@ -122,17 +122,22 @@ def storage_of(file: TensorFile, identity: Any) -> StorageRef:
 def _tensor(arguments: tuple[Any, ...]) -> Any:
     storage, offset, shape, strides = arguments[:4]
     dtype = storage.dtype if isinstance(storage, StorageRef) else None
-    return _checked_tensor(storage, dtype, offset, shape, strides)
+    return checked_tensor(storage, dtype, offset, shape, strides)
 
 
 def _tensor_with_dtype(arguments: tuple[Any, ...]) -> Any:
     storage, offset, shape, strides = arguments[:4]
     dtype = arguments[6] if len(arguments) > 6 else None
     name = _DTYPE_NAMES.get(dtype.name) if isinstance(dtype, Global) else None
-    return _checked_tensor(storage, name, offset, shape, strides)
+    return checked_tensor(storage, name, offset, shape, strides)
 
 
-def _checked_tensor(storage: Any, dtype: str | None, offset: Any, shape: Any, strides: Any) -> Any:
+def checked_tensor(storage: Any, dtype: str | None, offset: Any, shape: Any, strides: Any) -> TensorRef | UnreadTensor:
+    """A tensor in place, as a file describes it: an ``UnreadTensor`` where its dtype is not read.
+
+    Raises:
+        ReadError: it is described in an unknown way.
+    """
     if dtype in _COMPLEX and isinstance(storage, StorageRef) and isinstance(offset, int):
         halves = StorageRef(storage.file, storage.key, _COMPLEX[dtype], 2 * storage.count)
         shape, strides = (*sizes(shape), 2), (*(2 * one for one in sizes(strides)), 1)

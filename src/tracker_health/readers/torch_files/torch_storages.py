@@ -22,11 +22,12 @@ from tracker_health.text import printable
 
 class TorchArchive(Closing):
     """An open file of ``torch.save``. ``root`` is the saved structure, with a ``TensorRef`` for each tensor; ``stubs``
-    are the names of what was not rebuilt.
+    are the names of what was not rebuilt. ``is_model``: the format is one of models; else names tell weights from data.
     """
 
     root: Any
     stubs: tuple[str, ...]
+    is_model = False
 
     def __init__(self, source: RandomAccess) -> None:
         self.source = source

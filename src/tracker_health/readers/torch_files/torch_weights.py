@@ -45,9 +45,15 @@ def torch_weights(root: Any) -> list[StoredTensor]:
     tensors: dict[object, StoredTensor] = {}
     for name, value in found.items():
         if isinstance(value, TensorRef):
-            place = (value.storage.key, value.offset, value.shape, value.strides) if value.numel else name
+            storage = (id(value.storage.file), value.storage.key)  # an exported program has files of torch.save in it
+            place = (storage, value.offset, value.shape, value.strides) if value.numel else name
             tensors.setdefault(place, StoredTensor(name, value.shape, _WORDS.get(value.dtype, "?"), value))
     return list(tensors.values())
+
+
+def unread_weights(root: Any) -> int:
+    """How many of the model's tensors have values that are not read: quantised, sparse, of an unknown dtype."""
+    return sum(isinstance(one, UnreadTensor) for one in (_state_dict(root) or {}).values())
 
 
 def is_in_order(tensors: list[StoredTensor]) -> bool:
