@@ -20,6 +20,7 @@ from tracker_health.terminal import (
     EXIT_VERDICT,
     Output,
     add_to_job_summary,
+    say_error,
     say_failure,
     stopping,
     told,
@@ -50,6 +51,17 @@ _WORST_FIRST = (EXIT_VERDICT, EXIT_RUN, EXIT_UNFINISHED, EXIT_DONE)
     show_default=True,
     help="What becomes of a model that could not be judged: exit code 3, or 0.",
 )
+@click.option(
+    "--require-files",
+    is_flag=True,
+    help="A model may only go on where all of its own files were read and judged; else exit code 3.",
+)
+@click.option(
+    "--promote",
+    default="",
+    metavar="ALIAS",
+    help="Give the version this alias in MLflow's registry if it may go on, and never otherwise. For one MODEL.",
+)
 @click.option("--allow-unfinished", is_flag=True, help="A model may go on while its run does.")
 @click.option(
     "--accept-ack",
@@ -77,11 +89,12 @@ def gate(models: tuple[str, ...], watch: int | None, names: tuple[str, ...], sin
     MODEL is models:/NAME/VERSION, models:/NAME@ALIAS, the address of a model version's page in MLflow, models:/m-...
     (a model that a run logged), or wandb:ENTITY/PROJECT/ARTIFACT:v3. The files are judged where they can be read; a
     pickle never is. The verdict and its cause become tags of the version (health.verdict, health.cause); without the
-    permission for that it says so, and answers all the same. No alias is moved.
+    permission for that it says so, and answers all the same. No alias is moved but that of --promote.
 
-    Exit codes: 0 it may go on; 1 a bad model; 2 wrong usage or configuration; 3 it could not be judged; 4 its run still
-    goes on. Of several models the worst, in the order 1, 3, 4, 0.
+    Exit codes: 0 it may go on; 1 a bad model; 2 wrong usage or configuration; 3 it could not be judged, or not be given
+    the alias of --promote; 4 its run still goes on. Of several models the worst, in the order 1, 3, 4, 0.
     """
+    _require_sense(models, watch, choices)
     options = _gate_options(choices)
     if watch:
         if models:
@@ -92,6 +105,14 @@ def gate(models: tuple[str, ...], watch: int | None, names: tuple[str, ...], sin
     sys.exit(_answer_all(models, options, choices))
 
 
+def _require_sense(models: tuple[str, ...], watch: int | None, choices: dict[str, Any]) -> None:
+    """Raises where options contradict each other."""
+    if choices["promote"] and (watch or len(models) > 1):
+        raise ConfigError("--promote gives one alias, and there may be several models", "name one MODEL at a time")
+    if choices["require_files"] and choices["on_error"] == "pass":
+        raise ConfigError("--require-files and --on-error pass contradict each other", "leave out one of them")
+
+
 def _gate_options(choices: dict[str, Any]) -> GateOptions:
     from tracker_health.fleet.gate import GateOptions
     from tracker_health.judge.gate_decision import Rule
@@ -99,7 +120,9 @@ def _gate_options(choices: dict[str, Any]) -> GateOptions:
 
     timeout = parse_duration(choices["timeout"])
     settings = settings_of(choices, fail_on="fail", writes=not choices["no_tags"])
-    rule = Rule(fail_on=choices["fail_on"], allow_unfinished=choices["allow_unfinished"])
+    rule = Rule(
+        fail_on=choices["fail_on"], allow_unfinished=choices["allow_unfinished"], require_files=choices["require_files"]
+    )
     return GateOptions(
         config=settings.config,
         tracking_uri=settings.tracking_uri,
@@ -107,6 +130,7 @@ def _gate_options(choices: dict[str, Any]) -> GateOptions:
         timeout=timeout,
         tags=not choices["no_tags"],
         accept_ack=choices["accept_ack"],
+        promote=choices["promote"],
     )
 
 
@@ -149,6 +173,7 @@ def _print_answer(gated: Gated, choices: dict[str, Any], output: Output, report:
     code = _CODES[str(gated.gate.answer)]
     if code == EXIT_RUN and choices["on_error"] == "pass":
         code = EXIT_DONE
+    code = EXIT_RUN if gated.lacks_promotion else code
     code = EXIT_DONE if gated.shadow else code
     check = check_of_model(gated, blocks=bool(code))
     report.add(check)
@@ -160,7 +185,12 @@ def _print_answer(gated: Gated, choices: dict[str, Any], output: Output, report:
     elif choices["form"] == "markdown":
         output.print("\n".join(model_card(gated)))
     elif choices["form"] == "text" and not choices["quiet"]:
-        output.print("\n".join(model_lines(gated)))
+        lines = model_lines(gated)
+        if gated.error is not None:  # which is said below
+            lines[0] = f"{gated.model}: {gated.gate.answer}"
+        output.print("\n".join(lines))
+    if gated.lacks_promotion and (choices["form"] == "markdown" or choices["quiet"]):
+        say_error(f"{gated.model}: {gated.promotion}")
     if gated.error is not None:
         say_failure(gated.error, about=f"{printable(gated.model)}: ", verbose=choices["verbose"])
     return code

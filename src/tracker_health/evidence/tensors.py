@@ -193,6 +193,7 @@ class Weights:
     with it whole.
     ``in_order``: the tensors stand in the order in which the model defines them, as a state dict that was saved whole
     has them; files of safetensors are sorted otherwise.
+    ``left_out``: how many tensors more the files have, of a kind that is not read: quantised, sparse.
     """
 
     source: str
@@ -205,6 +206,12 @@ class Weights:
     idle_average: str = ""
     task: str = ""
     saved_beside: tuple[str, ...] = ()
+    left_out: int = 0
+
+    @property
+    def unread(self) -> int:
+        """How many tensors were not read to their end."""
+        return self.left_out + sum(one.stats is None and one.numel > 0 for one in self.tensors)
 
     @property
     def is_adapter(self) -> bool:

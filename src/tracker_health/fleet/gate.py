@@ -1,4 +1,4 @@
-"""A registered model, from its name to the answer whether it may go on: found, judged, tagged. No alias is moved."""
+"""A registered model, from its name to the answer whether it may go on: found, judged, tagged, then promoted."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tracker_health.judge.gate_decision import Gate, Gated, GateDecision, Rule, 
 from tracker_health.report.result import Report
 from tracker_health.rules.registry import RULES_VERSION
 from tracker_health.run_files.checkpoints import CHECKPOINT_PARTS
+from tracker_health.run_files.model_files import why_unread
 from tracker_health.run_files.tree import Tracked
 from tracker_health.runs.judging import judge_run
 from tracker_health.runs.lookup import open_model, parse_model_name, shown_name
@@ -41,13 +42,15 @@ _MOST_REMEMBERED = 100_000
 _MOST_OF_A_NAME = 400
 _VERDICT_TAG = f"health.{VERDICT}"
 _SETTINGS_TAG = "health.settings"
+_NOT_PROMOTED = "only a model that may go on is"
 _NO_CHECKPOINT = "there is no checkpoint among the registered files"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GateOptions:
     """How models are asked about. ``timeout``: in seconds, for one. ``tags``: write the verdict and its cause onto the
-    version of the model. ``accept_ack``: what somebody has acknowledged on the run may pass.
+    version of the model. ``accept_ack``: what somebody has acknowledged on the run may pass. ``promote``: the alias
+    that a version gets in MLflow's registry when it may go on, and never otherwise.
     """
 
     config: Config
@@ -56,6 +59,7 @@ class GateOptions:
     timeout: float = 600.0
     tags: bool = True
     accept_ack: bool = False
+    promote: str = ""
 
 
 def gate(
@@ -67,6 +71,7 @@ def gate(
     timeout: float = 600.0,
     tags: bool = True,
     accept_ack: bool = False,
+    promote: str = "",
 ) -> Gated:
     """Judge the run that made a model, and the registered files where they can be read; say whether it may go on.
 
@@ -83,6 +88,7 @@ def gate(
         timeout=timeout,
         tags=tags,
         accept_ack=accept_ack,
+        promote=promote,
     )
     return gate_one(model, options)
 
@@ -146,7 +152,9 @@ def _already_open(version: RegisteredModel) -> RegisteredModel:
 
 def _answer_in_time(name: str, options: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
     try:
-        answer: Gated = within(options.timeout, _answer_about, options, opening)
+        model, answer = within(options.timeout, _answer_about, options, opening)
+        # Here, and not in the thread: one that was given up goes on, and must set no alias any more.
+        return _promote(model, answer, options) if options.promote else answer
     except ConfigError:
         raise
     except TimeoutError:
@@ -154,16 +162,18 @@ def _answer_in_time(name: str, options: GateOptions, opening: Callable[[], Regis
         return _not_judged(name, RunError(message, "give it more time: --timeout 30m"), options)
     except Exception as error:  # noqa: BLE001  whatever it is, there is an answer
         return _not_judged(name, error, options)
-    return answer
 
 
 def _not_judged(name: str, error: Exception, options: GateOptions) -> Gated:
     reason = printable(described(error), 400)
     gate = Gate(answer=GateDecision.NOT_JUDGED, reason=reason)
-    return Gated(model=printable(name, _MOST_OF_A_NAME), gate=gate, error=error, shadow=options.config.mode == "shadow")
+    answer = Gated(
+        model=printable(name, _MOST_OF_A_NAME), gate=gate, error=error, shadow=options.config.mode == "shadow"
+    )
+    return replace(answer, unpromoted=_NOT_PROMOTED) if options.promote else answer
 
 
-def _answer_about(options: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
+def _answer_about(options: GateOptions, opening: Callable[[], RegisteredModel]) -> tuple[RegisteredModel, Gated]:
     with closing(opening()) as model:
         run, evidence, notes, failure, accepts = _judge_run_of(model, options)
         try:
@@ -173,7 +183,7 @@ def _answer_about(options: GateOptions, opening: Callable[[], RegisteredModel]) 
             failure = failure or unread
         answer = Gated(
             model=model.name,
-            gate=decide(run, files, failure, replace(options.rule, accepts=accepts)),
+            gate=decide(run, files, failure, replace(options.rule, accepts=accepts), unread),
             url=model.url,
             run=run,
             files=files,
@@ -181,7 +191,7 @@ def _answer_about(options: GateOptions, opening: Callable[[], RegisteredModel]) 
             notes=notes,
             shadow=options.config.mode == "shadow",
         )
-        return _write_tags(model, answer, options) if options.tags else answer
+        return model, _write_tags(model, answer, options) if options.tags else answer
 
 
 class _RunJudgement(NamedTuple):
@@ -229,7 +239,7 @@ def _note_other_settings(run: TrackedRun, report: Report, config: Config) -> tup
 
 
 def _judge_files_of(model: RegisteredModel, evidence: Evidence | None, config: Config) -> tuple[Report | None, str]:
-    """The report on the registered files alone, None where there is nothing to judge; and why there is not.
+    """The report on the registered files alone, None where there is nothing to judge; and why not all were read.
 
     What a run was meant to become is left out: a checkpoint from the middle of it may be the one that was chosen.
     """
@@ -241,9 +251,24 @@ def _judge_files_of(model: RegisteredModel, evidence: Evidence | None, config: C
     params = {key: value for key, value in params.items() if key not in plan_of(params)}
     read = found.evidence(ref, request, Tracked(params=params))
     read = replace(read, info=RunInfo(params=read.info.params), series=())
+    unread = why_unread(found)
     if read.optimizer is None and read.weights is None and not read.problems:
-        return None, printable(next(iter(read.missing.values()), _NO_CHECKPOINT), 300)
-    return diagnose(read, config), ""
+        return None, printable(next(iter(read.missing.values()), unread or _NO_CHECKPOINT), 300)
+    return diagnose(read, config), printable(unread, 300)
+
+
+def _promote(model: RegisteredModel, answer: Gated, options: GateOptions) -> Gated:
+    """The answer, with what became of the alias: it is set where the model may go on, and nowhere else."""
+    if answer.gate.answer is not GateDecision.GO_ON:
+        return replace(answer, unpromoted=_NOT_PROMOTED)
+    if answer.shadow:
+        return replace(answer, unpromoted="answers are only tried out (shadow)")
+    try:
+        before = model.promote(options.promote)
+    except RunError as error:
+        return replace(answer, unpromoted=printable(described(error), 400))
+    was = "as before" if before == model.name else f"before: {before}" if before else "it is new"
+    return replace(answer, promoted=f"{options.promote} is {model.name} ({was})")
 
 
 def _write_tags(model: RegisteredModel, answer: Gated, options: GateOptions) -> Gated:

@@ -41,11 +41,13 @@ class GateDecision(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """When a model may go on. ``fail_on``: of ``FAILS_ON``. ``allow_unfinished``: also while its run goes on.
-    ``accepts``: codes of findings that somebody has acknowledged, and that may pass for that.
+    ``accepts``: codes of findings that somebody has acknowledged, and that may pass for that. ``require_files``: only
+    where all of the model's files were read, and judged.
     """
 
     fail_on: str = "fail"
     allow_unfinished: bool = False
+    require_files: bool = False
     accepts: frozenset[str] = frozenset()
 
 
@@ -63,10 +65,12 @@ class Gate:
     accepted: tuple[str, ...] = ()
 
 
-def decide(run: Report | None, files: Report | None, failure: str = "", rule: Rule | None = None) -> Gate:
+def decide(
+    run: Report | None, files: Report | None, failure: str = "", rule: Rule | None = None, unread: str = ""
+) -> Gate:
     """The answer. ``run``: the report on the run that made the model; ``files``: on the registered files alone, None
     where there was nothing to read. ``failure``: why there is no report on the run, or why one of them cannot be relied
-    upon.
+    upon. ``unread``: why not all of the files were read.
 
     What is surely wrong comes first: a model that is bad stays bad, whatever else could not be read. Then a run that
     still goes on, which has to be asked about again; then what could not be judged.
@@ -86,7 +90,10 @@ def decide(run: Report | None, files: Report | None, failure: str = "", rule: Ru
         return replace(gate, answer=GateDecision.BAD, reason=_why_bad(barred[0], run, files))
     if run is not None and run.ended == Ended.RUNNING and not chosen.allow_unfinished:
         return replace(gate, answer=GateDecision.UNFINISHED, reason="its run still goes on")
-    if reason := failure or _why_not_judged(run, files):
+    reason = failure or _why_not_judged(run, files)
+    if not reason and chosen.require_files and (files is None or unread or not _says_something(files)):
+        reason = f"its files are required, and not judged: {unread or 'no rule says anything of them'}"
+    if reason:
         return replace(gate, answer=GateDecision.NOT_JUDGED, reason=printable(reason, _MOST_REASON))
     accepted = f"acknowledged: {', '.join(gate.accepted)}" if gate.accepted else ""
     return replace(gate, reason=accepted or (run.headline if run is not None else ""))
@@ -127,6 +134,10 @@ def _why_bad(finding: ProbeResult, run: Report | None, files: Report | None) -> 
     return printable(text, _MOST_REASON)
 
 
+def _says_something(files: Report) -> bool:
+    return any(one.verdict in (Verdict.PASS, Verdict.WARN, Verdict.FAIL) for one in files.results)
+
+
 def _why_not_judged(run: Report | None, files: Report | None) -> str:
     """Why what was judged says nothing; empty where it does."""
     if run is None:
@@ -142,9 +153,10 @@ class Gated:
     """The answer about a model, with what it rests on.
 
     ``model``: as ``models:/net/3`` or ``wandb:team/proj/net:v3``; ``url``: of its page. ``run`` and ``files``: the
-    reports; ``unread``: why the registered files were not read, empty where they were. ``notes``: what to know besides.
-    ``written``: the tags that were written onto the model's version; ``unwritten``: why they were not. ``error``: what
-    kept the model from being judged. ``shadow``: answers are only tried out, and keep nothing back.
+    reports; ``unread``: why the registered files were not all read, empty where they were. ``notes``: what to know
+    besides. ``written``: the tags that were written onto the model's version; ``unwritten``: why they were not.
+    ``promoted``: what became of the alias; ``unpromoted``: why it was not set. ``error``: what kept the model from
+    being judged. ``shadow``: answers are only tried out, and keep nothing back.
     """
 
     model: str
@@ -156,8 +168,22 @@ class Gated:
     notes: tuple[str, ...] = ()
     written: bool = False
     unwritten: str = ""
+    promoted: str = ""
+    unpromoted: str = ""
     error: Exception | None = None
     shadow: bool = False
+
+    @property
+    def promotion(self) -> str:
+        """What became of the alias, in words; empty where none was to be set."""
+        if self.promoted:
+            return f"promoted: {self.promoted}"
+        return f"not promoted: {self.unpromoted}" if self.unpromoted else ""
+
+    @property
+    def lacks_promotion(self) -> bool:
+        """Whether it may go on, and did not get the alias that it was to have."""
+        return bool(self.unpromoted) and self.gate.answer is GateDecision.GO_ON and not self.shadow
 
     def to_json(self) -> dict[str, Any]:
         """As a document of strict JSON values."""
@@ -171,9 +197,10 @@ class Gated:
             "verdict": None if gate.verdict is None else str(gate.verdict),
             "cause": gate.cause or None,
             "accepted": list(gate.accepted),
-            "files": "read" if self.files is not None else self.unread or "not read",
+            "files": self.unread or ("read" if self.files is not None else "not read"),
             "notes": list(self.notes),
             "tags": "written" if self.written else self.unwritten or "as they were",
+            "promotion": self.promotion or None,
             "run_report": None if self.run is None else self.run.to_json(),
             "files_report": None if self.files is None else self.files.to_json(),
         }

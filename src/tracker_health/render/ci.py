@@ -75,7 +75,7 @@ def check_of_model(gated: Gated, *, blocks: bool) -> Check:
         result=result,
         level="error" if blocks else "notice" if answer is GateDecision.GO_ON else "warning",
         title=f"{answer}: {gated.model}",
-        message="\n".join([gated.gate.reason, *gated.notes]),
+        message="\n".join(filter(None, [gated.gate.reason, gated.promotion, *gated.notes])),
     )
 
 

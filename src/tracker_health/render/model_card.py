@@ -19,8 +19,11 @@ def model_lines(gated: Gated) -> list[str]:
         identity = "" if run.id == run.name else f" ({printable(run.id, 120)})"
         lines.append(f"  its run: {printable(run.name, 120)}{identity}")
     if gated.error is None:
-        lines.append(f"  its files: {printable(_files(gated), 400)}")
+        told = bool(gated.unread) and gated.unread in gate.reason
+        lines.append(f"  its files: {'not judged' if told else printable(_files(gated), 400)}")
     lines += [f"  note: {printable(note, 300)}" for note in gated.notes[:_MOST_NOTES]]
+    if gated.promotion:
+        lines.append(f"  {printable(gated.promotion, 400)}")
     if gated.unwritten:
         lines.append(f"  not tagged: {printable(gated.unwritten, 400)}")
     return lines
@@ -41,7 +44,8 @@ def model_card(gated: Gated) -> list[str]:
 
 def _files(gated: Gated) -> str:
     if gated.files is not None:
-        return "judged" + (f", {gated.files.verdict}" if gated.files.findings else "")
+        judged = "judged" + (f", {gated.files.verdict}" if gated.files.findings else "")
+        return f"{judged}, but not all: {gated.unread}" if gated.unread else judged
     return f"not judged: {gated.unread}" if gated.unread else "not judged"
 
 

@@ -17,6 +17,7 @@ from tracker_health.readers.files.random_access import RandomAccess
 from tracker_health.readers.optimizers.optimizer_state import dangerous
 from tracker_health.readers.trainer_state import read_trainer_state
 from tracker_health.roles import NOTHING_READ
+from tracker_health.run_files.model_files import nothing_read_from, of_other_formats
 from tracker_health.run_files.naming import age, checkpoints_of, numbers, series_of
 from tracker_health.run_files.tree import AboveLimit, FileEvidence, FileTree, RunFile
 from tracker_health.run_files.weights import (
@@ -103,6 +104,7 @@ def read_checkpoint(tree: FileTree, request: Request, found: FileEvidence) -> No
         return
     found.optimizer = state if state.global_step is not None else replace(state, global_step=_step_of(steps, chosen))
     found.notes += state.notes
+    found.read.add(chosen.path)
     _report_dangerous(found, state)
     read_weights(tree, chosen, _before(chosen, leads, steps), request, found)
     if found.weights is None:
@@ -122,6 +124,9 @@ def _read_weights_alone(tree: FileTree, request: Request, found: FileEvidence) -
         pickled = [lead for lead in newest.values() if not leads and is_pickled_model(tree, lead)]
         if pickled:
             found.missing |= dict.fromkeys((Part.WEIGHTS, Part.WEIGHT_CHANGES), pickled_reason(pickled[0].path))
+    if not leads and (others := of_other_formats(tree.files)):
+        reason = nothing_read_from(others)
+        found.missing = dict.fromkeys((Part.WEIGHTS, Part.WEIGHT_CHANGES), reason) | found.missing
     patterns = {checkpoints_of(lead.path): lead for lead in leads}
     if len(patterns) > 1:
         several = listing(sorted(file.path for file in patterns.values()))

@@ -90,7 +90,8 @@ class FileEvidence:
     what console logs count up to, where no other says how far the run was meant to go; ``printed_epoch``: how far they
     counted in headings; ``printed_step``: how far in steps, where these did not come to what they count up to.
     ``doubtful``: what cannot be read, and may be no file of the training: a problem where there is nothing else to
-    judge, and a note beside that.
+    judge, and a note beside that. ``files``: those that there are, whatever they hold; ``read``: the paths of those
+    whose tensors were read.
     """
 
     series: list[Series] = field(default_factory=list)
@@ -114,6 +115,8 @@ class FileEvidence:
     notes: list[str] = field(default_factory=list)
     doubtful: list[Problem] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    files: tuple[RunFile, ...] = ()
+    read: set[str] = field(default_factory=set)
 
     def cannot_read(self, source: str, error: RunError | OSError, roles: Iterable[str]) -> None:
         """Note that a file could not be read, and which parts that takes away."""

@@ -206,7 +206,8 @@ def _read(
         with _opened(archives, files) as opened:
             if not opened.tensors:
                 if files.files[0].name == _ADAPTER:
-                    found.weights = Weights(source=files.source, tensors=())
+                    found.weights = Weights(source=files.source, tensors=(), left_out=opened.unread)
+                    found.read.add(files.source)
                 return
             # Of weights elsewhere, names and shapes: they are most of what would have to be fetched.
             wanted = opened.near and request.needs(Part.WEIGHTS, Part.WEIGHT_CHANGES)
@@ -214,8 +215,14 @@ def _read(
             tensors = described(opened.tensors, budget)
             task, beside = _adapter_settings(archives.tree, checkpoint) if wanted else ("", ())
             found.weights = Weights(
-                source=files.source, tensors=tensors, in_order=opened.in_order, task=task, saved_beside=beside
+                source=files.source,
+                tensors=tensors,
+                in_order=opened.in_order,
+                task=task,
+                saved_beside=beside,
+                left_out=opened.unread,
             )
+            found.read.update(file.path for file in files.files)
             if found.optimizer is not None:
                 _attribute(archives, checkpoint, found.optimizer, opened, found)
             compared = opened.near and request.needs(Part.WEIGHT_CHANGES)

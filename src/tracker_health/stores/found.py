@@ -62,6 +62,14 @@ class RegisteredModel(Protocol):
             RunError: the registry is unreachable.
         """
 
+    def promote(self, alias: str) -> str:
+        """Give it this alias in its registry; the name of the model that had it before, empty where none had.
+
+        Raises:
+            StoreRefused: no permission.
+            RunError: it can have none, or the registry is unreachable.
+        """
+
     def close(self) -> None:
         """Delete what was downloaded. Idempotent."""
 

@@ -44,6 +44,7 @@ _READY = "READY"
 _PAGE_SIZE = 200
 _PROMPT_TAG = "mlflow.prompt.is_prompt"
 _HINT = "give models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-..., or the address of the version's page"
+_PROMOTE_HINT = "you may read this model and not change it: ask for EDIT permission on it"
 _EDIT_HINT = "you may read this model and not change it: ask for EDIT permission on it, or give --no-tags"
 
 
@@ -334,6 +335,15 @@ class MlflowModel:
         except StoreRefused as error:
             raise StoreRefused(error.message, _EDIT_HINT) from None
 
+    def promote(self, alias: str) -> str:
+        """A model that a run logged has no aliases.
+
+        Raises:
+            WriteError: always.
+        """
+        message = f"{self.name} does not get the alias {printable(alias, 80)}: it is no version of a registered model"
+        raise WriteError(message, "register it, and name the version: models:/NAME/VERSION")
+
     def _set_tag(self, key: str, value: str) -> None:
         raise NotImplementedError
 
@@ -364,6 +374,18 @@ class ModelVersion(MlflowModel):
     def _location(self) -> str:
         place = self._client.get_model_version_download_uri(self._record.name, self._record.version)
         return str(place or self._record.source or "")
+
+    def promote(self, alias: str) -> str:
+        name, version = self._record.name, str(self._record.version)
+        try:
+            doing = f"{self.name} could not be given the alias {printable(alias, 80)}"
+            with translated(doing, self._uri, otherwise=WriteError):
+                before = self._client.get_registered_model(name).aliases.get(alias)
+                if str(before) != version:
+                    self._client.set_registered_model_alias(name, alias, version)
+        except StoreRefused as error:
+            raise StoreRefused(error.message, _PROMOTE_HINT) from None
+        return f"models:/{printable(name, MOST_OF_A_NAME)}/{before}" if before else ""
 
     def _set_tag(self, key: str, value: str) -> None:
         self._client.set_model_version_tag(self._record.name, self._record.version, key, value)

@@ -60,6 +60,11 @@ class FetchedFiles(ABC):
         return self._listing.files
 
     @property
+    def pickled(self) -> tuple[RunFile, ...]:
+        """The models that were logged as pickles, of which nothing is read. They are not among the files."""
+        return ()
+
+    @property
     def problem(self) -> str:
         """Why the files could not be listed, empty when they could."""
         return self._listing.problem
@@ -77,6 +82,7 @@ class FetchedFiles(ABC):
         self._downloads.limit = request.max_download
         found = read_files(self, request, logs=logs)
         self._downloads.explain_limit(found)
+        found.files = (*self.files, *self.pickled)
         if self.problem:
             # Whether there was evidence cannot be said: a rule that needs it must not pass over that in silence.
             roles = {*request.parts, *(("train_loss", "val_loss") if logs else ())}

@@ -174,6 +174,15 @@ class ArtifactModel:
         except StoreRefused as error:
             raise StoreRefused(error.message, _EDIT_HINT) from None
 
+    def promote(self, alias: str) -> str:
+        """Artifacts are not promoted: W&B's registry has collections and rules of its own for that.
+
+        Raises:
+            WriteError: always.
+        """
+        message = f"{self.name} does not get the alias {printable(alias, 80)}: only MLflow's registered models do"
+        raise WriteError(message, "set it in W&B, by the exit code of gate")
+
     def close(self) -> None:
         """Delete what was downloaded."""
         if self._files is not None:

@@ -12,6 +12,7 @@ from urllib.error import HTTPError
 from tracker_health.errors import UNREADABLE, ReadError
 from tracker_health.readers.files.ranged_file import PartsRefused
 from tracker_health.run_files.all_checkpoints import is_model_file
+from tracker_health.run_files.model_files import is_description
 from tracker_health.run_files.naming import is_plain
 from tracker_health.run_files.reading import is_relevant
 from tracker_health.run_files.text_logs import MOST_TEXTS, may_be_text_log
@@ -72,10 +73,9 @@ class OnlineFiles(FetchedFiles):
                     break
                 if not is_plain(path):
                     continue
-                name = path.rpartition("/")[2]
                 text = may_be_text_log(path) and not is_relevant(path)
                 texts += text
-                if is_relevant(path) or is_model_file(name) or (text and texts <= MOST_TEXTS + 1):
+                if self._keeps(path) or (text and texts <= MOST_TEXTS + 1):
                     found.setdefault(path, (RunFile(path=path, size=file.size), file))
                 if len(found) >= MAX_FILES:
                     break
@@ -88,6 +88,10 @@ class OnlineFiles(FetchedFiles):
             problem=problem,
             truncated=seen > MAX_SEEN or len(found) >= MAX_FILES,
         )
+
+    def _keeps(self, path: str) -> bool:
+        """Whether a file is listed, whatever the others are."""
+        return is_relevant(path) or is_model_file(path.rpartition("/")[2])
 
     def _walk(self) -> Iterator[tuple[str, Any]]:
         for file in self._files():
@@ -164,6 +168,9 @@ class FilesOfArtifact(OnlineFiles):
     def __init__(self, connection: Connection, artifact: Any) -> None:
         super().__init__(connection, None)
         self._artifact = artifact
+
+    def _keeps(self, path: str) -> bool:
+        return super()._keeps(path) or not is_description(path.rpartition("/")[2])
 
     def _walk(self) -> Iterator[tuple[str, Any]]:
         yield from self._of(self._artifact, "")

@@ -53,5 +53,4 @@ class _Logged:
         return FilesOfModel(self.client, location, self.uri)
 
     def why_none(self, files: FetchedFiles) -> str:
-        pickled = files.pickled if isinstance(files, FilesOfModel) else ()
-        return pickled_reason(pickled[0]) if pickled else _NO_FILES
+        return pickled_reason(files.pickled[0].path) if files.pickled else _NO_FILES

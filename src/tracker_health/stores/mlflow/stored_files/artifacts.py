@@ -80,7 +80,7 @@ class _Listing(Listing):
     """``pickled``: the models that were logged as pickles, of which nothing is read."""
 
     origins: dict[str, tuple[_Root, str]] = field(default_factory=dict)
-    pickled: tuple[str, ...] = ()
+    pickled: tuple[RunFile, ...] = ()
 
 
 class ArtifactTree(FetchedFiles):
@@ -101,7 +101,7 @@ class ArtifactTree(FetchedFiles):
         """As for all; with the reason why a checkpoint that may be there is not read."""
         found = super().evidence(request, logs=logs)
         if found.weights is None and self._listing.pickled:
-            reason = pickled_reason(self._listing.pickled[0])
+            reason = pickled_reason(self.pickled[0].path)
             found.missing = dict.fromkeys((Part.WEIGHTS, Part.WEIGHT_CHANGES), reason) | found.missing
         if self.apart:
             found.missing = dict.fromkeys(CHECKPOINT_PARTS, self.apart) | found.missing
@@ -113,8 +113,7 @@ class ArtifactTree(FetchedFiles):
         return tuple(file for file in self.files if not self._listing.origins[file.path][0].prefix)
 
     @property
-    def pickled(self) -> tuple[str, ...]:
-        """The models that were logged as pickles, of which nothing is read."""
+    def pickled(self) -> tuple[RunFile, ...]:
         return self._listing.pickled
 
     def local(self, file: RunFile) -> Path:
@@ -152,7 +151,7 @@ class ArtifactTree(FetchedFiles):
             files=tuple(kept[path][0] for path in sorted(kept)),
             origins={path: (root, inner) for path, (_, root, inner) in kept.items()},
             problem=problem,
-            pickled=pickled,
+            pickled=tuple(found[path][0] for path in pickled),
             truncated=budget.exceeded or counts[True] > MAX_FILES,
         )
 
