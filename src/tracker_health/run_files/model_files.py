@@ -37,7 +37,7 @@ def of_other_formats(files: Iterable[RunFile]) -> list[str]:
 
 
 def is_description(name: str) -> bool:
-    """Whether a file of this name tells of a model, or goes with it, and is not the model itself."""
+    """Whether a file of this name describes a model, or goes with it, and is not the model itself."""
     return bool(_NOT_THE_MODEL.fullmatch(name))
 
 
