@@ -61,7 +61,7 @@ def test_what_is_written_by_which_setting(failing, when, noted):
     """Of a healthy run its tags and the report; measures as metrics only where they are asked for."""
     reports = [replace(failing, verdict=verdict) for verdict in Verdict]
     found = [plan(one, "abc", config=Config(description=when)) for one in reports]
-    assert {one.verdict for one in found if one.note} == set(noted) - {Verdict.SKIP}
+    assert {one.verdict for one in found if one.note} == set(noted)
     assert {tuple(one.metrics) for one in found if one.verdict is not Verdict.SKIP} == {("severity",)}
     assert [is_wanted(when, one) for one in (Verdict.PASS, Verdict.WARN, Verdict.FAIL)] == [
         one in noted for one in (Verdict.PASS, Verdict.WARN, Verdict.FAIL)
@@ -85,9 +85,24 @@ def test_what_is_written_for_a_finding(failing):
     assert "it rose. *Lower it.*" in annotations.note
 
 
-def test_a_run_with_nothing_to_judge_gets_verdict_and_digest_only(failing):
+def test_a_run_with_nothing_to_judge_says_why_and_gets_no_report(failing):
     annotations = plan(replace(failing, verdict=Verdict.SKIP), "abc", {"loss.png": b"png"})
-    assert (annotations.tags, annotations.metrics, annotations.files, annotations.note) == ({}, {}, {}, "")
+    assert (annotations.tags, annotations.metrics, annotations.files) == ({"summary": failing.summary}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("summary", "noted"),
+    [
+        ("nothing here shows whether training worked: a loss has 3 points", ["always"]),
+        ("nothing here shows whether training worked: seen: zq; set roles.train_loss to name one", ["findings", "always"]),
+        ("so far healthy up to step 8", ["always"]),
+    ],
+)
+def test_what_could_be_set_stands_in_the_description(failing, summary, noted):
+    report = replace(failing, verdict=Verdict.SKIP, summary=summary)
+    notes = {when: plan(report, "abc", config=Config(description=when)).note for when in ("never", "findings", "always")}
+    assert [when for when, note in notes.items() if note] == noted
+    assert "Training health" in notes["always"]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.SKIP, Verdict.FAIL])

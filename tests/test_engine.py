@@ -220,7 +220,15 @@ def test_the_reason_in_a_summary_is_bounded():
 )
 def test_a_run_that_goes_on_is_told_to(status, notes):
     report = judged({"loss": DESCENT}, info=RunInfo(status=status, metric_names=("loss",)))
-    assert (report.verdict, report.notes) == (Verdict.PASS, notes)
+    assert (report.verdict, report.notes) == (Verdict.SKIP if notes else Verdict.PASS, notes)
+    assert report.is_healthy_so_far == bool(notes)
+    if notes:
+        assert (report.summary, report.score) == (f"so far healthy up to step {len(DESCENT) - 1}", None)
+
+
+def test_what_goes_wrong_in_a_run_that_goes_on_is_no_less_wrong():
+    report = judged({"loss": EXPLODED}, info=RunInfo(status="RUNNING", metric_names=("loss",)))
+    assert (report.verdict, report.is_healthy_so_far) == (Verdict.FAIL, False)
 
 
 def test_a_configured_role_without_a_metric_is_told_for_any_verdict():

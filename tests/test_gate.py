@@ -11,7 +11,7 @@ from tracker_health.evidence import RunRef
 from tracker_health.judge.gate_decision import Gated, GateDecision, Rule, decide
 from tracker_health.render.ci import JUnit, check_of_model, check_of_run, github_line
 from tracker_health.render.model_card import model_card, model_lines
-from tracker_health.report.result import ErrorEntry, ProbeResult, Report, ToolInfo
+from tracker_health.report.result import HEALTHY_SO_FAR, ErrorEntry, ProbeResult, Report, ToolInfo
 from tracker_health.words.ending import Ended
 from tracker_health.words.verdict import Verdict
 
@@ -34,7 +34,7 @@ WARNED = report(Verdict.WARN, finding("LOS002", Verdict.WARN))
 FAILED = report(Verdict.FAIL, finding("LOS001", Verdict.FAIL), finding("LOS002", Verdict.WARN))
 UNREAD = report(Verdict.ERROR, errors=(ErrorEntry(source="model.safetensors", message="it is cut off"),))
 BAD_FILES = report(Verdict.FAIL, finding("WGT001", Verdict.FAIL))
-RUNNING = replace(PASSED, ended=Ended.RUNNING)
+RUNNING = replace(report(Verdict.SKIP), ended=Ended.RUNNING, summary=f"{HEALTHY_SO_FAR} up to step 9")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ RUNNING = replace(PASSED, ended=Ended.RUNNING)
         (PASSED, UNREAD, "", GateDecision.NOT_JUDGED, Verdict.ERROR),
         (PASSED, None, "its files are out of reach", GateDecision.NOT_JUDGED, Verdict.PASS),
         (FAILED, None, "its files are out of reach", GateDecision.BAD, Verdict.FAIL),
-        (RUNNING, None, "", GateDecision.UNFINISHED, Verdict.PASS),
+        (RUNNING, None, "", GateDecision.UNFINISHED, Verdict.SKIP),
         (replace(SKIPPED, ended=Ended.RUNNING), None, "", GateDecision.UNFINISHED, Verdict.SKIP),
         (replace(FAILED, ended=Ended.RUNNING), None, "", GateDecision.BAD, Verdict.FAIL),
     ],
@@ -69,6 +69,8 @@ def test_what_is_asked_for_decides():
     assert decide(FAILED, None, rule=Rule(fail_on="never")).answer is GateDecision.GO_ON
     assert decide(SKIPPED, None, rule=Rule(fail_on="never")).answer is GateDecision.NOT_JUDGED
     assert decide(RUNNING, None, rule=Rule(allow_unfinished=True)).answer is GateDecision.GO_ON
+    unread = replace(RUNNING, summary="nothing here shows whether training worked: too few points")
+    assert decide(unread, None, rule=Rule(allow_unfinished=True)).answer is GateDecision.NOT_JUDGED
 
 
 def test_an_acknowledged_finding_may_pass_and_is_recorded_and_the_verdict_stays():

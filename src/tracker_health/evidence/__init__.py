@@ -29,7 +29,7 @@ from tracker_health.evidence.parameters import (
     Place,
     Purpose,
 )
-from tracker_health.evidence.plan import PLAN_PARAMS, PLANNED_STEPS, plan_of, planned_epochs, planned_steps
+from tracker_health.evidence.plan import plan_of, planned_epochs, planned_steps
 from tracker_health.evidence.progress import Progress, is_whole_multiple
 from tracker_health.evidence.run import (
     BEST_CHECKPOINT,
@@ -63,8 +63,6 @@ __all__ = [
     "FEWEST_POINTS",
     "FEW_POINTS",
     "LIKELY",
-    "PLANNED_STEPS",
-    "PLAN_PARAMS",
     "SHARES",
     "SURELY",
     "Attribution",

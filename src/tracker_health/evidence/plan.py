@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,17 +14,26 @@ from tracker_health.evidence.series import Series, StepUnit
 
 _PLANNED_STEPS = (
     "max_steps", "total_steps", "num_training_steps", "max_iters", "planned_steps", "max_train_steps",
-    "num_train_steps", "train_iters", "max_update",
+    "num_train_steps", "train_iters", "max_update", "max_updates", "train_steps", "training_steps",
+    "max_training_steps", "total_training_steps", "total_train_steps", "total_iterations", "max_iterations",
+    "total_timesteps",
 )  # fmt: skip
 # What is called an iteration may be one of many steps.
 _PLANNED_UPDATES = ("max_steps", "total_steps", "num_training_steps", "max_train_steps", "num_train_steps")
 _PLANNED_EPOCHS = (
     "num_train_epochs", "max_epochs", "num_epochs", "epochs", "nb_epochs", "max_epoch", "num_epoch", "train_epochs",
-    "total_epochs", "training_epochs",
+    "total_epochs", "training_epochs", "num_training_epochs", "max_train_epochs", "max_num_epochs", "n_epochs",
+    "n_epoch", "nepochs", "nepoch",
 )  # fmt: skip
-PLANNED_STEPS = frozenset(_PLANNED_STEPS)
-PLAN_PARAMS = frozenset((*_PLANNED_STEPS, *_PLANNED_EPOCHS))
-"""The params that say how far a run was meant to go."""
+_OF_A_POLICY = ("total_timesteps", "clip_range")  # beside these n_epochs are the passes over what was just collected
+# Sections of a configuration that are about the training itself: not "scheduler", "pretrain" or "val".
+_SECTION = re.compile(
+    r"(?:(?:trainer|train|training|training_args(?:uments)?|trainer_args|args|arguments|hparams|hyper_?param(?:eter)?s"
+    r"|params|config|cfg|conf|run|experiment|exp|loop|train_loop|schedule|common|general|main)[./:])+",
+    re.IGNORECASE,
+)
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_MOST_CHARACTERS = 100
 
 
 def planned_steps(params: Mapping[str, str]) -> float | None:
@@ -46,7 +57,7 @@ def planned_epochs(params: Mapping[str, str]) -> float | None:
     Returns:
         Epochs, or None where no param names them.
     """
-    return positive(params, _PLANNED_EPOCHS)
+    return positive(params, _epochs_of(params))
 
 
 def plan_of(params: Mapping[str, str]) -> dict[str, str]:
@@ -58,20 +69,41 @@ def plan_of(params: Mapping[str, str]) -> dict[str, str]:
     Returns:
         The params as they stand there, those in steps before those in epochs.
     """
-    names = (*_PLANNED_STEPS, *_PLANNED_EPOCHS)
-    return {name: params[name] for name in names if positive(params, (name,)) is not None}
+    return {name: params[name] for name, _ in _positives(params, (*_PLANNED_STEPS, *_epochs_of(params)))}
+
+
+def _epochs_of(params: Mapping[str, str]) -> Iterable[str]:
+    return (name for name in _PLANNED_EPOCHS if name != "n_epochs" or params.keys().isdisjoint(_OF_A_POLICY))
 
 
 def positive(params: Mapping[str, str], names: Iterable[str]) -> float | None:
-    """The first of these params that is a positive number."""
+    """The first of these params that is a positive number: as it is named here, else as a section of a configuration
+    names it (``trainer.max_steps``, ``args/maxSteps``).
+    """
+    return next((value for _, value in _positives(params, names)), None)
+
+
+def _positives(params: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, float]]:
+    """The same of all of them: what each is called in the params, and its value."""
+    spelled: dict[str, str] = {}
+    for name in params:
+        spelled.setdefault(_plain(name), name)
     for name in names:
-        try:
-            value = float(params[name])
-        except (KeyError, ValueError):
-            continue
-        if 0 < value < float("inf"):
-            return value
-    return None
+        for one in dict.fromkeys(one for one in (name, spelled.get(name)) if one in params):
+            try:
+                value = float(params[one])
+            except ValueError:
+                continue
+            if 0 < value < float("inf"):
+                yield one, value
+                break
+
+
+@lru_cache(maxsize=10_000)
+def _plain(name: str) -> str:
+    """A param's name without the sections of a configuration before it, in the spelling that Python has."""
+    bare = _SECTION.sub("", name, count=1) if _SECTION.match(name) else name
+    return _CAPITAL.sub("_", bare[:_MOST_CHARACTERS]).replace("-", "_").lower()
 
 
 def steps_of_plan(params: Mapping[str, str], loss: Series | None) -> int | None:

@@ -18,6 +18,8 @@ _SAVED_EPOCHS = ("epoch", "current_epoch")
 _FIRST_EPOCHS = ("initial_epoch", "start_epoch")
 _BATCHES_OF_AN_EPOCH = ("steps_per_epoch", "batches_per_epoch", "iters_per_epoch", "steps_in_epoch")
 
+_WHOLE = 0.9  # of a plan: what comes so far needs no second look
+_FEWEST_ROWS, _FEWEST_OF_A_ROW = 8, 5
 _BEYOND = 1.1  # of a plan: what goes further counts something else
 _ABOUT = 0.1
 _FEWEST_EPOCHS = 3
@@ -63,7 +65,8 @@ def progress_of(evidence: AsRead) -> Progress | None:
     batches = positive(params, _BATCHES_OF_AN_EPOCH)
     if planned is None and epochs is not None and batches is not None and not _begins_later(params):
         planned = epochs * batches
-    return _by_rhythm(evidence, planned) if planned is not None else None
+    by_rhythm = _by_rhythm(evidence, planned) if planned is not None else None
+    return by_rhythm or _by_own_steps(evidence, planned_steps(params), epochs)
 
 
 def _begins_later(params: Mapping[str, str]) -> bool:
@@ -158,6 +161,51 @@ def _has_rhythm(series: Series, epoch: float) -> bool:
     """Whether a history has a point for each epoch of so many steps."""
     apart = np.diff(np.unique(series.steps))
     return len(apart) >= _FEWEST_EPOCHS - 1 and epoch >= 2 and bool((apart == epoch).all())
+
+
+# In the steps that a training gave its tracker
+
+
+def _by_own_steps(evidence: AsRead, planned: float | None, epochs: float | None) -> Progress | None:
+    """By the history of a tracker that counts nothing itself (MLflow): a step there is what the training said, an
+    optimizer step or an epoch. Rows may have been counted as well; that is believed before that a training broke off.
+    """
+    steps = _own_steps(evidence)
+    if steps is None:
+        return None
+    apart, last = spacing(steps), float(steps[-1])
+    from_0 = steps[0] == 0
+    done = last + 1.0 if from_0 and apart == 1 else last
+    unlogged = apart - 1.0 + (from_0 and apart > 1)
+    plans = [("epochs", epochs)] if epochs is not None and done <= _BEYOND * epochs else [("steps", planned)]
+    for unit, plan in plans:
+        if plan is None or done > _BEYOND * plan or (unit == "epochs" and _begins_later(evidence.info.params)):
+            continue
+        short = done + unlogged < _WHOLE * plan
+        if not short or not (len(steps) < _FEWEST_ROWS or _may_be_rows(plan, last, apart)):
+            snapshot = _is_snapshot(evidence)
+            return Progress(done=done, planned=plan, unit=unit, snapshot=snapshot, unlogged=unlogged)
+    return None
+
+
+def _own_steps(evidence: AsRead) -> npt.NDArray[Any] | None:
+    """The steps of the loss as its tracker has them, in ascending order; None where they went back or are of another
+    kind, and of a policy, whose steps are mostly episodes.
+    """
+    loss = evidence.find("train_loss") or evidence.find("val_loss")
+    if loss is None or loss.times is None or loss.step_unit is not StepUnit.UNKNOWN or not evidence.info.tracker:
+        return None
+    if evidence.find("train_reward") is not None or loss.superseded or loss.went_back:
+        return None
+    steps = loss.clean().steps
+    again = len(loss) - loss.summaries - len(steps)
+    return steps if len(steps) and again <= _ABOUT * len(steps) else None
+
+
+def _may_be_rows(plan: float, last: float, apart: float) -> bool:
+    """Whether the last of a count is where that of rows (or epochs) would be, one for every k-th step of the plan."""
+    most = plan / max(1.0, last - 1.0)
+    return max(_FEWEST_OF_A_ROW, np.ceil(plan / (last + apart + 1.0))) <= np.floor(most)
 
 
 # In epochs

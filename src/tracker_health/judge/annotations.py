@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from tracker_health.config import Config
 from tracker_health.evidence import Children
 from tracker_health.judge.doc_links import docs_link
-from tracker_health.report.result import ProbeResult, Report, once_a_source
+from tracker_health.report.result import SET_ROLES, ProbeResult, Report, once_a_source
 from tracker_health.rules.probe import MEASURE_NAME
 from tracker_health.rules.registry import RULES_VERSION, plugins, probe_classes
 from tracker_health.text import printable, split_sentence
@@ -209,8 +209,12 @@ def plan(
     }
     known = {key: value for key, value in known.items() if value}
     if report.verdict is Verdict.SKIP:
-        note = _note_on(report.children) if report.children and chosen.description != "never" else ""
-        return Annotations(verdict=report.verdict, digest=digest, tags=known, note=note)
+        return Annotations(
+            verdict=report.verdict,
+            digest=digest,
+            tags={SUMMARY: report.summary, **known},
+            note=_note_on_skipped(report, chosen.description),
+        )
     findings = report.findings
     return Annotations(
         verdict=report.verdict,
@@ -348,6 +352,19 @@ def _last_lines(report: Report, docs_url: str) -> list[str]:
             f'`ignore = ["{codes[0]}"]` leaves a rule out.'
         )
     return [*lines, f"tracker-health {report.tool.version}, preset {report.tool.preset}"]
+
+
+def _note_on_skipped(report: Report, when: str) -> str:
+    """Of a run that was not judged: how the runs below it fared, else why not. Of one for which nothing could be set
+    that is only said where descriptions are always written (``when``: of ``config.WHEN``).
+    """
+    if when == "never":
+        return ""
+    if report.children is not None:
+        return _note_on(report.children)
+    if when != "always" and SET_ROLES not in report.summary:
+        return ""
+    return f"**Training health: {'going on' if report.is_healthy_so_far else 'not judged'}**: {in_markdown(report.summary)}"
 
 
 def _note_on(children: Children) -> str:

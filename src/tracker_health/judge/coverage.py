@@ -8,12 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tracker_health.evidence import Evidence, Part
+from tracker_health.facts.intent import optimizers_named
 from tracker_health.facts.learnt import is_drawn, learnt_by
 from tracker_health.facts.scores import HELD_OUT as SCORES
+from tracker_health.facts.settings import Settings
 from tracker_health.facts.steps import is_smoke_test
-from tracker_health.report.result import Judged, ProbeResult, SkippedProbe
+from tracker_health.report.result import BY_PARAMS, Judged, ProbeResult, SkippedProbe
 from tracker_health.rules.probe import Probe
-from tracker_health.text import count, printable
+from tracker_health.text import count, number, printable
 from tracker_health.words.verdict import Verdict
 
 _REASON_CHARACTERS = 300
@@ -70,7 +72,17 @@ def _judged(part: str, roles: frozenset[str], evidence: Evidence, outcomes: Sequ
         if problem.roles & roles:
             return Judged(part=part, state="not usable", why=_shown(f"{problem.source}: {problem.message}"))
     missing = next((evidence.missing[role] for role in sorted(roles) if role in evidence.missing), "")
+    if not missing and (said := _said_by_params(part, evidence)):
+        return Judged(part=part, state="not usable", why=_shown(f"{BY_PARAMS} ({said}); nothing else shows it"))
     return Judged(part=part, state="not usable" if missing else "not there", why=_shown(missing))
+
+
+def _said_by_params(part: str, evidence: Evidence) -> str:
+    """What the params say of a part that nothing else shows; empty for nothing."""
+    settings = Settings(evidence)
+    if part == "learning rate" and settings.rate_said is not None:
+        return number(settings.rate_said)
+    return ", ".join(optimizers_named(evidence)[:1]) if part == "optimizer" else ""
 
 
 def _found(outcome: RuleOutcome) -> bool:

@@ -17,6 +17,7 @@ from tracker_health.facts.steps import plan_reached
 from tracker_health.judge.coverage import RuleOutcome, coverage_of, notes_on, why_unjudged
 from tracker_health.judge.run_rule import judged, off_stdout
 from tracker_health.report.result import (
+    HEALTHY_SO_FAR,
     ErrorEntry,
     ProbeResult,
     Report,
@@ -172,14 +173,16 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
     voting = [result for result in results if result.votes]
     verdict = worst_verdict([result.verdict for result in voting] + broken)
     meanings = _meanings(evidence, config)
-    shown = _shows_training(evidence, meanings)
-    unknown = [] if shown else _not_understood(evidence, meanings)
-    unread = evidence.unread and not shown
+    unknown = not_understood(evidence, config)
+    unread = evidence.unread and not _shows_training(evidence, meanings)
     unjudged = why_unjudged(evidence, outcomes)
     if verdict in (Verdict.PASS, Verdict.SKIP) and (unknown or unread or unjudged is not None):
         verdict = Verdict.ERROR if evidence.problems else Verdict.SKIP
     if verdict is Verdict.PASS and any(problem.unfinished for problem in evidence.problems):
         verdict = Verdict.ERROR
+    passes = verdict is Verdict.PASS
+    if passes and evidence.goes_on:  # it may fail yet, and filters, gates and baselines take a pass for the last word
+        verdict = Verdict.SKIP
     diagnosis, undiagnosed = _diagnosed(evidence, results, verdict, judging)
     scores = [result.score for result in voting if result.score is not None]
     report = Report(
@@ -189,7 +192,7 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         summary="",
         notes=(
             *_notes(evidence, config, unknown),
-            *(notes_on(evidence, outcomes) if verdict is Verdict.PASS else ()),
+            *(notes_on(evidence, outcomes) if passes else ()),
             *_advice(results),
             *undiagnosed,
         ),
@@ -205,7 +208,8 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         diagnosis=diagnosis,
         judged=coverage_of(evidence, outcomes),
     )
-    return replace(report, summary=_summary(report, unjudged or ""))
+    so_far = passes and verdict is Verdict.SKIP
+    return replace(report, summary=_so_far(evidence) if so_far else _summary(report, unjudged or ""))
 
 
 def _votes(probe: Probe, evidence: Evidence, config: Config) -> bool:
@@ -241,7 +245,7 @@ def tool_of(config: Config) -> ToolInfo:
 
 
 def _notes(evidence: Evidence, config: Config, unknown: list[str]) -> Iterable[str]:
-    """What a reader of the verdict should know besides. ``unknown``: see ``_not_understood``."""
+    """What a reader of the verdict should know besides. ``unknown``: see ``not_understood``."""
     if evidence.goes_on:
         yield f"the run is still {evidence.info.status.lower()}: this is a verdict on what it has done so far"
     if evidence.ending is not None and evidence.ending.how is Ended.SILENT and plan_reached(evidence):
@@ -274,8 +278,11 @@ def _meanings(evidence: Evidence, config: Config) -> Mapping[str, Meaning]:
     return config.understand(evidence.info.metric_names) if evidence.roles is None else evidence.roles.meanings
 
 
-def _not_understood(evidence: Evidence, meanings: Mapping[str, Meaning]) -> list[str]:
+def not_understood(evidence: Evidence, config: Config) -> list[str]:
     """The metrics that nothing is known of, of a run in whose history nothing else shows how training went."""
+    meanings = _meanings(evidence, config)
+    if _shows_training(evidence, meanings):
+        return []
     refuted = _refuted(evidence)
     return sorted(name for name, one in meanings.items() if name in refuted or not one.quantity)
 
@@ -299,6 +306,12 @@ def _uses(evidence: Evidence) -> Iterable[SeriesUse]:
             points=len(series),
             nonfinite=series.nonfinite,
         )
+
+
+def _so_far(evidence: Evidence) -> str:
+    """Of a run that goes on and in which nothing was found."""
+    last = max((int(one.steps.max()) for one in evidence.series if one.role and len(one)), default=None)
+    return HEALTHY_SO_FAR if last is None else f"{HEALTHY_SO_FAR} up to step {last}"
 
 
 def _summary(report: Report, unjudged: str) -> str:

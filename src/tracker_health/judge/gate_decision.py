@@ -145,7 +145,7 @@ def _why_not_judged(run: Report | None, files: Report | None) -> str:
     for report in (run, files):
         if report is not None and (report.errors or report.verdict is Verdict.ERROR):
             return next((f"{one.source}: {one.message}" for one in report.errors), report.summary)
-    return run.summary if run.verdict is Verdict.SKIP else ""
+    return run.summary if run.verdict is Verdict.SKIP and not run.is_healthy_so_far else ""
 
 
 @dataclass(frozen=True, kw_only=True)

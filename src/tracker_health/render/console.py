@@ -13,7 +13,7 @@ import click
 
 from tracker_health.judge.doc_links import page_about
 from tracker_health.render.calibration import why_rate_unknown
-from tracker_health.report.result import ErrorEntry, ProbeResult, Report, once_a_source
+from tracker_health.report.result import BY_PARAMS, ErrorEntry, ProbeResult, Report, once_a_source
 from tracker_health.text import count, printable, short_name
 from tracker_health.words.diagnosis import Diagnosis
 from tracker_health.words.verdict import Verdict
@@ -132,7 +132,8 @@ def _judged_lines(report: Report, width: int, *, verbose: bool) -> Iterator[str]
     lines += [
         f"{one.part} not usable: {one.why}"
         for one in report.judged
-        if one.state == "not usable" and (verbose or one.part in ("loss", "optimizer", "weights"))
+        if one.state == "not usable"
+        and (verbose or (one.part in ("loss", "optimizer", "weights") and not one.why.startswith(BY_PARAMS)))
     ]
     for line in lines:
         yield from (click.style(part, dim=True) for part in _wrapped(line, width, "  ", hanging="  "))

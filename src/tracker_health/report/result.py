@@ -20,6 +20,15 @@ from tracker_health.words.verdict import Verdict
 SCHEMA = "tracker-health/report/2"
 """The one that is written unless another is asked for."""
 
+HEALTHY_SO_FAR = "so far healthy"
+"""With this the summary of a run begins that goes on, and in which nothing was found."""
+
+SET_ROLES = "set roles."
+"""With this a summary goes on that says what to set, so that a run can be judged."""
+
+BY_PARAMS = "the params say it"
+"""With this the reason begins why a part of a run could not be judged of which only the params say anything."""
+
 Confidence = Literal["high", "medium", "low"]
 Measure = float | int | str
 
@@ -352,6 +361,11 @@ class Report:
     def is_parent(self) -> bool:
         """Whether there was nothing to judge because the runs below it did the training."""
         return self.verdict is Verdict.SKIP and self.children is not None
+
+    @property
+    def is_healthy_so_far(self) -> bool:
+        """Whether there is no verdict only because the run goes on: what it did until now would have passed."""
+        return self.verdict is Verdict.SKIP and self.summary.startswith(HEALTHY_SO_FAR)
 
     @property
     def severity(self) -> int | None:

@@ -10,8 +10,6 @@ from typing import Protocol
 
 from tracker_health.errors import ReadError, RunError
 from tracker_health.evidence import (
-    PLAN_PARAMS,
-    PLANNED_STEPS,
     Children,
     DlmCheckpoint,
     DlmStepLog,
@@ -25,7 +23,6 @@ from tracker_health.evidence import (
     TextLog,
     Weights,
     confirm,
-    plan_of,
     planned_epochs,
     planned_steps,
     stood,
@@ -139,11 +136,12 @@ class FileEvidence:
         params = {**self.params, **known.params}
         counted = None
         # What counts steps may do so beside a plan in epochs: during them, or during the first, it broke off.
-        said = plan_of(params).keys() & (PLANNED_STEPS if self.printed_step is not None else PLAN_PARAMS)
+        steps, epochs = planned_steps(params), planned_epochs(params)
+        said = steps is not None or (epochs is not None and self.printed_step is None)
         if not said and (self.printed_step is None or not known.series):
             params |= self.printed_plan
             counted = self.printed_step
-        elif not known.series and self._counts_up_to(planned_steps(params)):
+        elif not known.series and self._counts_up_to(steps):
             counted = self.printed_step
         names = tuple(dict.fromkeys([*known.names, *self.names]))
         roles = request.roles.of(names)

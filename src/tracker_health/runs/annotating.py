@@ -36,7 +36,12 @@ from tracker_health.runs.outcome import Outcome, add_note
 from tracker_health.runs.retrying import retry_while_overtaken
 from tracker_health.runs.run_config import config_for_run
 from tracker_health.runs.run_end import RunEnd, exit_to_keep, find_end
-from tracker_health.runs.still_holds import settings_tags, shadow_verdict_that_holds, why_verdict_holds
+from tracker_health.runs.still_holds import (
+    is_as_others_judged_it,
+    settings_tags,
+    shadow_verdict_that_holds,
+    why_verdict_holds,
+)
 from tracker_health.stores.base import Overtaken, Recorded, WrittenInPart
 from tracker_health.stores.common.exits import ending_seen
 from tracker_health.stores.common.tracked_run import TrackedRun
@@ -90,6 +95,8 @@ def _annotate_once(run: str | Path | Listed, options: AnnotateOptions) -> Outcom
         report, evidence = judge_run(opened, job.config, job.fingerprint, end=job.end, quick=options.quick)
         if options.quick and report.verdict is Verdict.SKIP:
             return Outcome(run=job.name, status="checked", report=report)
+        if report.verdict is Verdict.SKIP and _is_skipped_already(job):
+            return Outcome(run=job.name, status="unchanged", report=report)
         files, not_drawn = ({}, "") if options.quick or job.in_shadow else _draw(evidence, report, job.config)
         annotations, answered, message = _plan(job, report, evidence, files)
         outcome = _describe(job, annotations, add_note(answered, not_drawn), evidence)
@@ -173,6 +180,16 @@ def _keep_verdict(job: _Job) -> Outcome | None:
     report = kept.report.answered(job.run.acknowledgements(), time.time(), recorded.codes, recorded.cause)
     report = report if options.dry_run or job.in_shadow else _settle_answers(job.run, report)
     return replace(kept, report=report, owes=job.notifies and bool(sent.due))
+
+
+def _is_skipped_already(job: _Job) -> bool:
+    """Whether the run says already that nothing of it could be judged, by other settings: writing that again by each
+    of them in turn would change the run at every sweep.
+    """
+    recorded, options = job.recorded, job.options
+    if recorded is None or recorded.verdict is not Verdict.SKIP or options.force or job.has_news or job.in_shadow:
+        return False
+    return is_as_others_judged_it(job.run, recorded, job.config, job.end, rejudge=options.rejudge)
 
 
 def _keep_shadow_verdict(job: _Job) -> Outcome | None:

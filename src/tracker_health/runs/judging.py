@@ -9,8 +9,9 @@ from pathlib import Path
 from tracker_health.config import Config
 from tracker_health.errors import StoreUnavailable, described
 from tracker_health.evidence import Evidence, Part, Request
+from tracker_health.facts.likely_roles import likely_roles
 from tracker_health.judge.checkpoint_choice import onset_of, rewind_of
-from tracker_health.judge.engine import diagnose, needs_of
+from tracker_health.judge.engine import diagnose, needs_of, not_understood
 from tracker_health.report.result import ErrorEntry, Report
 from tracker_health.runs.lookup import shown_name
 from tracker_health.runs.outcome import Outcome, add_note
@@ -19,7 +20,10 @@ from tracker_health.runs.run_end import RunEnd, find_end
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.found import Listed
 from tracker_health.text import printable
+from tracker_health.words.verdict import Verdict
 
+_MOST_UNKNOWN = 30
+"""Metrics of unknown names whose histories are read to say which may be a loss: each may be a request."""
 _NOT_YET = "it was not looked at yet: the rest of the judgement follows"
 
 
@@ -65,7 +69,23 @@ def judge_run(
     evidence = replace(evidence, fingerprint=taken, missing=missing, info=info, baseline=config.baseline)
     report = diagnose(evidence, config)
     report = replace(report, notes=(*report.notes, *run.remarks()))
-    return _add_way_back(run, report, evidence, request) if go_back and not quick else report, evidence
+    if quick:
+        return report, evidence
+    report = _add_what_to_set(run, report, evidence, config)
+    return _add_way_back(run, report, evidence, request) if go_back else report, evidence
+
+
+def _add_what_to_set(run: TrackedRun, report: Report, evidence: Evidence, config: Config) -> Report:
+    """The report on a run of which no metric is understood, with the one that goes as a loss does."""
+    unknown = not_understood(evidence, config) if report.verdict is Verdict.SKIP else []
+    if not 0 < len(unknown) <= _MOST_UNKNOWN or len(evidence.info.metric_names) > 2 * _MOST_UNKNOWN:
+        return report
+    try:
+        every = run.read(Request(roles=config.role_plan(every=True), parts=frozenset(), max_download=config.max_download))
+        said = likely_roles(one for one in every.series if one.name in unknown)
+    except Exception as error:  # noqa: BLE001  the verdict is as good without it
+        return add_note(report, f"which metric may be a loss was not looked for: {printable(described(error), 300)}")
+    return replace(report, summary=f"{report.summary}; {said}") if said else report
 
 
 def _add_way_back(run: TrackedRun, report: Report, evidence: Evidence, request: Request) -> Report:

@@ -24,19 +24,28 @@ def why_verdict_holds(
 
     On a server the settings of whoever comes next do not change a verdict that still holds, unless a policy asks for
     it: else two people's settings would change it back and forth. So it is with two versions of the rules, for runs
-    that have ended and unless ``rejudge`` asks for it: an upgrade does not rewrite the history of a team.
+    that have ended and unless ``rejudge`` asks for it: an upgrade does not rewrite the history of a team. Where others
+    could judge nothing there is no verdict to hold against settings by which something may be judged.
     """
     rules = RULES_VERSION if rejudge else _rules_that_hold(recorded)
     if recorded.digest == digest_of(end.state(fingerprint), config.digest, verdict=recorded.verdict, rules=rules):
         older = f"it was judged by version {rules} of the rules, these are version {RULES_VERSION}"
         return "" if rules == RULES_VERSION else f"{older}; --rejudge judges it by these"
-    by = JudgedBy.of(recorded.settings)
-    if not run.shared or by.config == config.digest or config.policy not in ("", by.policy) or not by.state:
-        return None
-    state = find_end(run, by.stale_after, end.seen).state(run.fingerprint(needs_of(Config())))
-    if by.state != digest_of(state, recorded.digest, verdict=recorded.verdict, rules=rules):
+    if recorded.verdict is Verdict.SKIP or not is_as_others_judged_it(run, recorded, config, end, rejudge=rejudge):
         return None
     return "it was judged with other settings, which stay in force on a server; --force judges it with these"
+
+
+def is_as_others_judged_it(
+    run: TrackedRun, recorded: Recorded, config: Config, end: RunEnd, *, rejudge: bool = False
+) -> bool:
+    """Whether somebody with other settings, which this policy lets be, judged a run of a server as it is now."""
+    rules = RULES_VERSION if rejudge else _rules_that_hold(recorded)
+    by = JudgedBy.of(recorded.settings)
+    if not run.shared or by.config == config.digest or config.policy not in ("", by.policy) or not by.state:
+        return False
+    state = find_end(run, by.stale_after, end.seen).state(run.fingerprint(needs_of(Config())))
+    return by.state == digest_of(state, recorded.digest, verdict=recorded.verdict, rules=rules)
 
 
 def _rules_that_hold(recorded: Recorded) -> int:

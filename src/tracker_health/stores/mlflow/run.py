@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
+_MOST_OF_A_SEARCH = 20  # metrics of its own
 _LIVE = frozenset({"RUNNING", "SCHEDULED"})
 _OF_THIS_MACHINE = ("sqlite:", "file:")
 # A run that was heard of in this time needs no runs below it to be alive; of these so many are asked.
@@ -238,9 +239,11 @@ class MlflowRun(TrackedRun):
         roles, logs = decided.needed, not decided.has_loss
         found = self._artifacts.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = [one for name in self._names if name in roles for one in self._history(name, roles[name], found)]
-        children = None if series or found.series else self._children
+        has_history = bool(found.series) or any(len(one) > 1 for one in series)
+        children = None if has_history else self._children
         if children is not None:
-            found.missing["train_loss"] = f"parent run: it has no metrics of its own; below it {children}"
+            series = []  # what a search has of its best trial is no training of its own
+            found.missing["train_loss"] = f"parent run: it has no history of its own; below it {children}"
         return found.evidence(
             self.ref,
             request,
@@ -367,8 +370,11 @@ class MlflowRun(TrackedRun):
 
     @cached_property
     def _children(self) -> Children | None:
-        """How the runs below a run without metrics fared; None where there are none, or they cannot be looked up."""
-        if self._names:
+        """How the runs below a run without a history fared; None where there are none, or they cannot be looked up.
+
+        A search that says how its best trial did has a few metrics without a step.
+        """
+        if len(self._names) > _MOST_OF_A_SEARCH or any(self._latest[name].step for name in self._names):
             return None
         with suppress(*UNREADABLE), translated("the runs below it could not be looked up", self._uri, ReadError):
             return children_of(self._client, self._run)

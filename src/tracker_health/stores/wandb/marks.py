@@ -53,8 +53,8 @@ ENTRIES_KEY = f"{OWN_KEY}acks"
 """In the summary: all entries as a list, for whoever reads many runs. What counts are the files that it is made of."""
 
 _NO_MARKS = frozenset({ENTRIES_KEY, f"{OWN_KEY}{LIVE}", f"{OWN_KEY}{STOP}"})  # the last two are tags
-_OF_ANY_VERDICT = frozenset({BASELINE, ENDED, ENDED_BY, IGNORED, JUDGED, RULES, SETTINGS, STEP})
-_PLAIN_NAMES = _OF_ANY_VERDICT | {SEVERITY, CODES, "symptoms", SUMMARY, "version", EXPLAINED, NOTIFIED, ACK, OPEN}
+_OF_ANY_VERDICT = frozenset({BASELINE, ENDED, ENDED_BY, IGNORED, JUDGED, RULES, SETTINGS, STEP, SUMMARY})
+_PLAIN_NAMES = _OF_ANY_VERDICT | {SEVERITY, CODES, "symptoms", "version", EXPLAINED, NOTIFIED, ACK, OPEN}
 _PLAIN_NAMES |= {CAUSE, CERTAINTY, ACTION, *MEDIA_KEYS.values()}
 
 
