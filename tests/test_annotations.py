@@ -94,13 +94,18 @@ def test_a_run_with_nothing_to_judge_says_why_and_gets_no_report(failing):
     ("summary", "noted"),
     [
         ("nothing here shows whether training worked: a loss has 3 points", ["always"]),
-        ("nothing here shows whether training worked: seen: zq; set roles.train_loss to name one", ["findings", "always"]),
+        (
+            "nothing here shows whether training worked: seen: zq; set roles.train_loss to name one",
+            ["findings", "always"],
+        ),
         ("so far healthy up to step 8", ["always"]),
     ],
 )
 def test_what_could_be_set_stands_in_the_description(failing, summary, noted):
     report = replace(failing, verdict=Verdict.SKIP, summary=summary)
-    notes = {when: plan(report, "abc", config=Config(description=when)).note for when in ("never", "findings", "always")}
+    notes = {
+        when: plan(report, "abc", config=Config(description=when)).note for when in ("never", "findings", "always")
+    }
     assert [when for when, note in notes.items() if note] == noted
     assert "Training health" in notes["always"]
 

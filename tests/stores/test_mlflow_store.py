@@ -225,7 +225,7 @@ def test_a_parent_run_is_told_as_one(store):
     parent = store.run()
     store.run(tags={"mlflow.parentRunId": parent}, metrics={"loss": descent()})
     assert store.open(parent).read(METRICS_ONLY).missing == {
-        "train_loss": "parent run: it has no metrics of its own; below it 1 run: 1 without a verdict"
+        "train_loss": "parent run: it has no history of its own; below it 1 run: 1 without a verdict"
     }
 
 
@@ -768,7 +768,7 @@ def test_a_nested_run_is_judged_and_its_parent_skipped(store):
     ours = {key: value for key, value in store.tags(parent).items() if key.startswith("health.")}
     assert ours.keys() == {
         f"health.{name}"
-        for name in ("verdict", "digest", "written", "settings", "rules", "ended", "judged", "children")
+        for name in ("verdict", "digest", "written", "settings", "rules", "ended", "judged", "children", "summary")
     }
     assert ours["health.ended"] == "finished"
     assert store.tags(child)["health.verdict"] == "pass"

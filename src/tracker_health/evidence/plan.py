@@ -89,7 +89,7 @@ def _positives(params: Mapping[str, str], names: Iterable[str]) -> Iterator[tupl
     for name in params:
         spelled.setdefault(_plain(name), name)
     for name in names:
-        for one in dict.fromkeys(one for one in (name, spelled.get(name)) if one in params):
+        for one in dict.fromkeys(one for one in (name, spelled.get(name, "")) if one in params):
             try:
                 value = float(params[one])
             except ValueError:

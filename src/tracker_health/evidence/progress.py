@@ -205,7 +205,7 @@ def _own_steps(evidence: AsRead) -> npt.NDArray[Any] | None:
 def _may_be_rows(plan: float, last: float, apart: float) -> bool:
     """Whether the last of a count is where that of rows (or epochs) would be, one for every k-th step of the plan."""
     most = plan / max(1.0, last - 1.0)
-    return max(_FEWEST_OF_A_ROW, np.ceil(plan / (last + apart + 1.0))) <= np.floor(most)
+    return bool(max(_FEWEST_OF_A_ROW, np.ceil(plan / (last + apart + 1.0))) <= np.floor(most))
 
 
 # In epochs

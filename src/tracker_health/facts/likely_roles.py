@@ -23,7 +23,10 @@ def likely_roles(series: Iterable[Series]) -> str:
         where none did either.
     """
     values = {one.name: one.finite().values for one in series}
-    for sign, goes, role in ((1.0, "falls as a loss does", "train_loss"), (-1.0, "rises as a reward does", "train_reward")):
+    for sign, goes, role in (
+        (1.0, "falls as a loss does", "train_loss"),
+        (-1.0, "rises as a reward does", "train_reward"),
+    ):
         found = {name: descent_of(sign * one) for name, one in values.items()}
         shares = {name: one.share for name, one in found.items() if one and one.sure and one.share > _LEAST_SHARE}
         trained = {name: share for name, share in shares.items() if set(words_of(name)).isdisjoint(HELD_OUT_WORDS)}

@@ -12,7 +12,8 @@ import numpy as np
 from tracker_health.evidence import SURELY, Curve, Evidence, FloatArray, Need, Series
 from tracker_health.facts.learnt import falls_surely
 from tracker_health.roles import is_perplexity
-from tracker_health.text import number, short_name
+from tracker_health.text import count, number, short_name
+from tracker_health.words.ending import Ended
 
 HIGHER = ("val_accuracy", "val_auc", "higher_better_val")
 LOWER = ("lower_better_val",)
@@ -103,6 +104,22 @@ def held_out_scores(evidence: Evidence, least: int = 1) -> Iterator[Score]:
             of_regression = role == "val_accuracy" and len(clean) and not clean.values.any()
             if len(clean) >= least and not (is_perplexity(series.name) or of_regression):
                 yield Score(clean, clean.finite())
+
+
+def rests(evidence: Evidence, least: int) -> str:
+    """Of a run that ended in order: which held-out value was last best so many evaluations before the end, or more. It
+    may have been stopped for that, whether or not the patience was logged. Empty where none was.
+    """
+    if evidence.ending is None or evidence.ending.how is not Ended.FINISHED:
+        return ""
+    for role in ("val_loss", *HELD_OUT, "val_reward"):
+        for series in evidence.all_of(role):
+            values = series.finite().values
+            worse = -values if role in HIGHER or role == "val_reward" else values
+            since = len(values) - 1 - int(np.argmin(worse)) if len(values) else 0
+            if since >= least:
+                return f"{short_name(series.name)} was best {count(since, 'evaluation')} before the end"
+    return ""
 
 
 def training_falls(evidence: Evidence) -> bool:

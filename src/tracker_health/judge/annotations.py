@@ -364,7 +364,8 @@ def _note_on_skipped(report: Report, when: str) -> str:
         return _note_on(report.children)
     if when != "always" and SET_ROLES not in report.summary:
         return ""
-    return f"**Training health: {'going on' if report.is_healthy_so_far else 'not judged'}**: {in_markdown(report.summary)}"
+    said = "going on" if report.is_healthy_so_far else "not judged"
+    return f"**Training health: {said}**: {in_markdown(report.summary)}"
 
 
 def _note_on(children: Children) -> str:

@@ -81,7 +81,9 @@ def _add_what_to_set(run: TrackedRun, report: Report, evidence: Evidence, config
     if not 0 < len(unknown) <= _MOST_UNKNOWN or len(evidence.info.metric_names) > 2 * _MOST_UNKNOWN:
         return report
     try:
-        every = run.read(Request(roles=config.role_plan(every=True), parts=frozenset(), max_download=config.max_download))
+        every = run.read(
+            Request(roles=config.role_plan(every=True), parts=frozenset(), max_download=config.max_download)
+        )
         said = likely_roles(one for one in every.series if one.name in unknown)
     except Exception as error:  # noqa: BLE001  the verdict is as good without it
         return add_note(report, f"which metric may be a loss was not looked for: {printable(described(error), 300)}")

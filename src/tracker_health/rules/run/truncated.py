@@ -8,6 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import Evidence, Need, Part, Progress
 from tracker_health.facts.intent import early_stopping
 from tracker_health.facts.never_updated import SKIPPED, behind
+from tracker_health.facts.scores import HELD_OUT, rests
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.text import count, number
@@ -30,17 +31,20 @@ class Truncated(Probe):
     How it decides:
         The farthest count is taken: the checkpoint's, the trainer state's, the log's, the optimizer's own. Warn when it
         is below `min_fraction` of the plan, and more than the last of `many_epochs` or more is missing. A run that goes
-        on, was set up to stop early, or ended in an error passes, and so does a checkpoint of mid-training. Warn, too,
-        where a whole run's optimizer counts less than half of the steps, and these are surely no batches.
+        on, was set up to stop early, or ended in an error passes, and so does a checkpoint of mid-training. So does one
+        that finished `rest` evaluations or more after a held-out loss or score was best. Warn, too, where a whole run's
+        optimizer counts less than half of the steps, and these are surely no batches.
 
     Known limits:
         A run without a recorded plan is skipped. So is one whose steps are only in the log and of an unknown kind. A
-        run that stopped early without recording it looks like one that was cut off. A `patience` in the params, the
-        checkpoint or the console counts as a record. In a log of every k-th epoch a run counts as done up to the next
-        point. A mid-training checkpoint counts if the next one of its folder is overdue by three times, and by five
-        minutes. Steps that may be rows or samples count beside a checkpoint's own, or where a metric has a point for
-        each epoch. Where steps and epochs are planned, whichever comes first ends the run. An optimizer that was made
-        again for a second stage looks like one that lost its state. So does a copied folder in which training goes on.
+        step that the training gave its tracker counts as one of the plan. If rows of every fifth step or more would end
+        there too, the run is skipped. A run that stopped early by the training loss, without recording it, looks like
+        one that was cut off. A `patience` in the params, the checkpoint or the console counts as a record. In a log of
+        every k-th epoch a run counts as done up to the next point. A mid-training checkpoint counts if the next one of
+        its folder is overdue by three times, and by five minutes. Steps that may be rows or samples count beside a
+        checkpoint's own, or where a metric has a point for each epoch. Where steps and epochs are planned, whichever
+        comes first ends the run. An optimizer that was made again for a second stage looks like one that lost its
+        state. So does a copied folder in which training goes on.
 
     Worked example:
         param max_steps: 1000
@@ -71,12 +75,17 @@ class Truncated(Probe):
                        ge=1)
     ] = 8  # fmt: skip
 
+    rest: Annotated[
+        int, Threshold("evaluations since the best held-out value, from which a run that finished may have been "
+                       "stopped early", "evaluations", "design", ge=1)
+    ] = 3  # fmt: skip
+
     @property
     def needs(self) -> tuple[Need, ...]:
         return (
             Need(role=Part.PLAN),
             Need(role="train_loss", optional=True),
-            Need(role="val_loss", optional=True),
+            *Need.beside("val_loss", *HELD_OUT, "val_reward"),
         )
 
     def judge(self, evidence: Evidence) -> Finding:
@@ -91,13 +100,11 @@ class Truncated(Probe):
         if ending is not None and ending.how not in (Ended.FINISHED, Ended.RUNNING):
             message = f"{share} were done; how the run ended says why ({ending.how})"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
-        stopping = early_stopping(evidence)
-        if progress.snapshot or stopping:
-            why = (
-                f"early stopping was on ({stopping})"
-                if stopping
-                else "the run goes on, or this is a checkpoint of its middle"
-            )
+        stopping, rested = early_stopping(evidence), rests(evidence, self.rest)
+        if progress.snapshot or stopping or rested:
+            why = "the run goes on, or this is a checkpoint of its middle"
+            if stopping or rested:
+                why = f"early stopping was on ({stopping})" if stopping else f"it may have been stopped early: {rested}"
             return Finding(
                 verdict=Verdict.PASS, message=f"{share} were done; {why}", measured=measured, confidence="low"
             )
