@@ -237,6 +237,66 @@ def test_steps_of_an_unknown_kind_beside_the_epochs_of_the_plan(train, validated
     assert judge(CODE, make.evidence(of_steps(make, *train), *more, params=params)).verdict == verdict
 
 
+def tracked(make, steps, params, *more, tracker="MLflow", status="FINISHED"):
+    """A run as its tracker has it: with times, and the steps that the training gave."""
+    loss = make.series(np.linspace(3, 1, len(steps)), steps, times=1.7e9 + np.arange(len(steps)))
+    names = ("train_loss", *(one.name for one in more))
+    info = RunInfo(tracker=tracker, status=status, params=params, metric_names=names)
+    return make.evidence(loss, *more, info=info)
+
+
+@pytest.mark.parametrize("name", ["max_steps", "trainer.max_steps", "args/maxSteps", "total-steps", "total_timesteps"])
+@pytest.mark.parametrize("plan", ["epochs", "n_epochs", "cfg.train.num_epochs", "num_train_epochs", "maxEpochs"])
+def test_the_steps_of_a_tracker_are_those_of_the_plan(name, plan, make, judge):
+    for params, unit in (({name: "200"}, "steps"), ({plan: "200"} if name == "max_steps" else {}, "epochs")):
+        for last, verdict in ((80, "warn"), (199, "pass"), (200, "pass")) if params else ():
+            result = judge(CODE, tracked(make, range(1, last + 1), params))
+            assert (result.verdict, f"{last} of 200 planned {unit}" in result.message) == (verdict, True)
+    assert judge(CODE, tracked(make, range(1, 81), {name: "200"}, tracker="")).verdict == "SkippedProbe"
+
+
+@pytest.mark.parametrize(
+    ("steps", "params", "verdict"),
+    [
+        (range(200), {"max_steps": "2000"}, "SkippedProbe"),  # rows of every tenth step
+        (range(1, 41), {"max_steps": "200"}, "SkippedProbe"),
+        (range(0, 100, 10), {"max_steps": "100"}, "pass"),
+        (range(0, 50, 10), {"epochs": "50"}, "pass"),
+        (range(5), {"max_epochs": "5"}, "pass"),
+        (range(3), {"max_epochs": "5"}, "SkippedProbe"),  # too few to be told from folds or rounds
+        (range(1, 4001), {"epochs": "20"}, "SkippedProbe"),  # steps, of which nobody says how many are an epoch
+        (range(1, 4001), {"max_steps": "200"}, "SkippedProbe"),  # samples
+        ([*range(50)] * 4, {"epochs": "80"}, "SkippedProbe"),  # batches of an epoch, again and again
+        (range(10, 351, 10), {"max_steps": "882", "epochs": "14"}, "warn"),
+        (range(100), {"max_steps": "4000", "epochs": "100"}, "pass"),
+        (range(1, 81), {"max_steps": "200", "patience": "5"}, "pass"),
+        (range(1, 81), {"scheduler.total_steps": "200", "val.max_steps": "200"}, "SkippedProbe"),
+        (range(1, 81), {"n_epochs": "100", "clip_range": "0.2"}, "SkippedProbe"),
+    ],
+)
+def test_what_may_be_counted_otherwise_is_no_early_end(steps, params, verdict, make, judge):
+    assert judge(CODE, tracked(make, steps, params)).verdict == verdict
+
+
+@given(every=st.integers(5, 40), rows=st.integers(8, 400), rest=st.integers(0, 4), first=st.integers(0, 1))
+def test_rows_of_a_whole_run_are_never_an_early_end(every, rows, rest, first, make, judge):
+    """Logged with the number of the row as their step."""
+    evidence = tracked(make, range(first, first + rows), {"max_steps": str(every * rows + min(rest, every - 1))})
+    assert judge(CODE, evidence).verdict != "warn"
+
+
+def test_whoever_finished_some_evaluations_after_the_best_may_have_been_stopped(make, judge):
+    for since, verdict in ((0, "warn"), (2, "warn"), (3, "pass"), (20, "pass")):
+        held_out = make.series(np.abs(np.arange(80) - 79 + since) + 1.0, range(1, 81), role="val_loss")
+        assert judge(CODE, tracked(make, range(1, 81), {"epochs": "200"}, held_out)).verdict == verdict
+    assert judge(CODE, tracked(make, range(1, 81), {"epochs": "200"}, held_out, status="")).verdict == "warn"
+
+
+def test_the_steps_of_a_policy_are_its_episodes(make, judge):
+    reward = make.series(np.linspace(1, 90, 80), range(1, 81), role="train_reward")
+    assert judge(CODE, tracked(make, range(1, 81), {"max_steps": "200"}, reward)).verdict == "SkippedProbe"
+
+
 @pytest.mark.parametrize("unit", [StepUnit.EPOCH, StepUnit.LOG_CALL])
 def test_rows_and_epochs_are_no_steps(unit, make, judge):
     loss = make.series(np.linspace(3, 1, 5), range(63, 316, 63), step_unit=unit)

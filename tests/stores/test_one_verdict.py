@@ -13,6 +13,8 @@ from click.testing import CliRunner
 
 from tracker_health import annotate, check, open_run, preset
 from tracker_health.cli import cli
+from tracker_health.fleet.sweep import Sweep
+from tracker_health.roles import DEFAULT_PATTERNS
 from tracker_health.settings.policy import VARIABLE
 from tracker_health.stores.common.exits import exit_value
 from tracker_health.words.ending import Ended, Ending
@@ -60,12 +62,12 @@ def runs(server_uri):
     return name, made
 
 
-def _made(client, experiment, values, end):
+def _made(client, experiment, values, end, metric="train/loss"):
     from mlflow.entities import Metric
 
     began = time.time() - (20 * HOUR if end == "silent" else 60.0)
     run = client.create_run(experiment, start_time=int(began * 1000)).info.run_id
-    points = [Metric("train/loss", float(value), int(began * 1000) + step, step) for step, value in enumerate(values)]
+    points = [Metric(metric, float(value), int(began * 1000) + step, step) for step, value in enumerate(values)]
     if points:
         client.log_batch(run, metrics=points)
     status = {"seen to be killed": "RUNNING", "seen to exit with 0": "FAILED", "silent": "RUNNING"}.get(end, end)
@@ -146,7 +148,7 @@ NARROWER = replace(NARROW, thresholds={"loss-spike": {"single_share": 100_000.0}
 
 
 @pytest.mark.parametrize(
-    "configs", [(HASTY, PATIENT), (PATIENT, HASTY), (NARROW, preset("default")), (NARROWER, NARROW)]
+    "configs", [(HASTY, PATIENT), (PATIENT, HASTY), (NARROW, preset("default")), (NARROW, NARROWER)]
 )
 def test_nor_do_those_who_wait_longer_or_look_at_less(server_uri, tmp_path, configs):
     """What the other's settings make of the run's state is no matter: how long it was silent, which files count."""
@@ -168,6 +170,60 @@ def test_nor_do_those_who_wait_longer_or_look_at_less(server_uri, tmp_path, conf
     client.log_artifact(run, str(tmp_path / "train.log"))
     if first is NARROW:
         assert annotate(run, config=other, tracking_uri=server_uri).status == "written", "what only the other sees"
+
+
+NAMED = replace(preset("default"), roles={**DEFAULT_PATTERNS, "train_loss": ("zq",)})
+MISNAMED = replace(preset("default"), roles={**DEFAULT_PATTERNS, "train_loss": ("elsewhere",)})
+
+
+def test_where_others_could_judge_nothing_settings_that_can_are_in_force(server_uri):
+    """By ``annotate`` and ``sweep``; and those of whom none can judge it do not write in turn."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=server_uri)
+    name = f"unnamed {time.time_ns()}"
+    experiment = client.create_experiment(name)
+    by_hand, swept = (
+        _made(client, experiment, CURVES["many points"], "FINISHED", metric="zq") for _ in ("annotate", "sweep")
+    )
+    default = preset("default")
+    for run in (by_hand, swept):
+        assert annotate(run, tracking_uri=server_uri).report.verdict == "skip"
+        tags = client.get_run(run).data.tags
+        assert "zq falls as a loss does: set roles.train_loss to it" in tags["health.summary"]
+        assert "roles.train" in tags["mlflow.note.content"]
+        outcomes = [annotate(run, config=one, tracking_uri=server_uri) for one in (MISNAMED, default, MISNAMED)]
+        assert {(one.status, one.report.verdict) for one in outcomes} == {("unchanged", "skip")}
+        assert client.get_run(run).data.tags == tags
+    assert annotate(by_hand, config=NAMED, tracking_uri=server_uri).status == "written"
+
+    def sweep(config):
+        swept = Sweep(config=config, experiments=(name,), tracking_uri=server_uri)
+        return {one.run.name: one.kind for one in swept.annotate(swept.candidates())}
+
+    assert sorted(sweep(NAMED).values()) == ["annotated", "unchanged"]
+    assert [set(sweep(one).values()) for one in (NAMED, default)] == [{"unchanged"}] * 2
+    for run in (by_hand, swept):
+        assert client.get_run(run).data.tags["health.verdict"] == "pass"
+        clear_annotations(run, tracking_uri=server_uri)
+        assert not [one for one in client.get_run(run).data.tags if one.startswith(("health.", "mlflow.note"))]
+
+
+def test_a_run_that_goes_on_passes_when_it_is_over_and_not_before(server_uri):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=server_uri)
+    experiment = client.create_experiment(f"going on {time.time_ns()}")
+    run = _made(client, experiment, CURVES["many points"], "RUNNING")
+    outcome = annotate(run, tracking_uri=server_uri)
+    assert outcome.report.summary == f"so far healthy up to step {len(CURVES['many points']) - 1}"
+    assert not client.search_runs([experiment], "tags.`health.verdict` = 'pass'")
+    assert annotate(run, tracking_uri=server_uri).status == "unchanged"
+    client.set_terminated(run)
+    assert annotate(run, tracking_uri=server_uri).report.verdict == "pass"
+    assert [one.info.run_id for one in client.search_runs([experiment], "tags.`health.verdict` = 'pass'")] == [run]
+    broken = _made(client, experiment, CURVES["nan"], "RUNNING")
+    assert annotate(broken, tracking_uri=server_uri).report.verdict == "fail"
 
 
 def test_a_verdict_that_is_not_complete_stays_for_nobody(server_uri, monkeypatch):

@@ -104,6 +104,18 @@ def test_a_parent_that_trained_something_is_judged_by_that(search):
     assert (report.verdict, report.children) == (Verdict.FAIL, None)
 
 
+def test_a_search_with_the_score_of_its_best_trial_is_a_parent_as_well(search):
+    for name in ("loss", "best"):
+        search.client.log_batch(search.parent, [mlflow.entities.Metric(name, 0.3, 1_700_000_000_000, 0)])
+    search.annotate(search.trial("good", GOOD))
+    for status in ("written", "unchanged"):
+        (outcome,) = search.annotate(search.parent)
+        assert (outcome.status, outcome.report.verdict) == (status, Verdict.SKIP)
+    tags = search.tags()
+    assert (tags["health.children"], "below it 1 run: 1 pass" in tags["health.summary"]) == ("1 run: 1 pass", True)
+    assert "the runs below" in tags[NOTE_TAG]
+
+
 @pytest.mark.exhaustive
 def test_all_of_an_experiment_at_once(search):
     """Whoever is first, the parent tells of all that were judged with it."""
