@@ -90,7 +90,7 @@ class Way:
 
 
 FINE, FAILED, MEMORY_OUT = "pass finished", "fail failed", "fail out-of-memory"
-KILLED, INTERRUPTED, PRUNED_OUT, SILENT = "fail killed", "warn interrupted", "pass pruned", "fail silent"
+KILLED, INTERRUPTED, PRUNED_OUT, SILENT = "fail killed", "warn interrupted", "pass pruned", "warn silent"
 WAYS = {
     "to its end": Way(WITH, "pass", (FINE,) * 3, (FINE,) * 3),
     "exception in with": Way(WITH, "raise ValueError('mine')", (FAILED,) * 3, (FAILED,) * 3),
@@ -101,6 +101,7 @@ WAYS = {
     "sys.exit(0) in with": Way(WITH, "sys.exit(0)", (FINE, FINE, FAILED), (FINE, FINE, FAILED)),
     "finally: end_run": Way(FINALLY, "raise ValueError('mine')", (FAILED, FAILED, FINE), (FAILED, FAILED, FINE)),
     "except: sys.exit(1)": Way(EXCEPT, "raise ValueError('mine')", (FAILED, FAILED, FINE), (FAILED, FAILED, FINE)),
+    "end_run, sys.exit(3)": Way(WITHOUT, "over(); sys.exit(3)", (FINE, FAILED, FINE), (FINE, FAILED, FINE)),
     "except, and well": Way(HANDLED, "raise ValueError('mine')", (FINE,) * 3, (FINE,) * 3),
     "a caught traceback": Way(CAUGHT, "raise ValueError('mine')", (FINE,) * 3, (FINE,) * 3),
     "exception by IPython": Way(IPYTHON + WITHOUT, "raise ValueError('mine')", (FAILED, FAILED, FINE), (FAILED,) * 3),

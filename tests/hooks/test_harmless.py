@@ -20,7 +20,7 @@ from tracker_health.hooks import judge_client as judge
 from tracker_health.hooks import judge_process as worker
 from tracker_health.hooks.exec_log import RunToJudge
 from tracker_health.hooks.guard import safely
-from tracker_health.hooks.memory import memory_left
+from tracker_health.hooks.memory import memory_kills, memory_left
 from tracker_health.words.ending import Ended, Ending
 
 pytestmark = pytest.mark.slow
@@ -221,6 +221,26 @@ def test_the_memory_that_is_left_is_the_containers(tmp_path, membership, folder,
     (place / limit).write_text("1000000\n")
     assert memory_left(tmp_path) == 400_000
     assert memory_left(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("membership", "file"),
+    [
+        ("0::/a/b\n", "sys/fs/cgroup/a/b/memory.events"),
+        ("0::/elsewhere\n", "sys/fs/cgroup/memory.events"),
+        ("4:memory:/a/b\n0::/\n", "sys/fs/cgroup/memory/a/b/memory.oom_control"),
+    ],
+)
+def test_the_kills_for_lack_of_memory_are_counted_by_the_kernel(tmp_path, membership, file):
+    assert memory_kills(tmp_path) is None
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text(membership)
+    assert memory_kills(tmp_path) is None
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text("oom 7\noom_kill 3\noom_group_kill 9\n")
+    assert memory_kills(tmp_path) == 3
+    (tmp_path / file).write_bytes(b"\xff" * 2**20 + b"\noom_kill 3\n")  # more than is read
+    assert memory_kills(tmp_path) is None
 
 
 PREPARED = """

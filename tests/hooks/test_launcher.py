@@ -271,3 +271,52 @@ def test_a_run_that_goes_on_elsewhere_is_left_alone(workplace):
     assert process.returncode == 0
     assert err == f"tracker-health: mlflow:x goes on in process {trainer}: not judged\n"
     assert out == ""
+
+
+BIG = """
+import mlflow, os
+mlflow.start_run(run_name="big")
+for step in range(60):
+    mlflow.log_metric("loss", 2.3 * 0.95 ** step, step=step)
+if "TAKES" in os.environ:
+    kept = bytearray(2**32)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def small_group(tmp_path):
+    """A control group of 800 MB, in which the kernel kills what takes more."""
+    found = dict(line.split(":")[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    is_first = "memory" in found
+    place = Path("/sys/fs/cgroup", *(("memory", found["memory"][1:]) if is_first else (found.get("", "/")[1:],)))
+    group = place / f"tracker-health-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if is_first else "memory.max")).write_text(str(800 * 2**20))
+    except OSError as error:
+        with suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no control group can be made here: {error}")
+    yield group
+    wait_until(lambda: not (group / "cgroup.procs").read_text())
+    group.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("command", "takes", "ended"),
+    [
+        ('"$PYTHON" -c "$BIG"', {"TAKES": "1"}, "out-of-memory"),
+        ('"$PYTHON" -c "$BIG"', {}, "killed"),
+        ('sh -c \'"$PYTHON" -c "$BIG" || exit 1\'', {"TAKES": "1"}, "out-of-memory"),
+    ],
+    ids=["for lack of memory", "by somebody", "beneath a launcher with a code of its own"],
+)
+def test_a_kill_for_lack_of_memory_is_known_by_the_kernels_count(workplace, small_group, command, takes, ended):
+    pytest.importorskip("mlflow")
+    script = f'echo $$ > {small_group}/cgroup.procs; exec "$PYTHON" -m tracker_health exec --wait 100 -- {command}'
+    process = workplace.start("sh", "-c", script, PYTHON=sys.executable, BIG=BIG, **takes)
+    _, _, err = workplace.ended(process)
+    tags, status = workplace.mlflow_runs()["big"]
+    assert (tags["health.ended"], status) == (ended, "RUNNING"), err
+    assert ("lack of memory" in tags["health.ended_by"]) == (ended == "out-of-memory")

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from tracker_health.hooks import judge_client
 from tracker_health.hooks.exec_log import VARIABLE, EndedRun, ExecLog, JudgeLine, LeftRun, RunToJudge
 from tracker_health.hooks.guard import begin_tree, end_tree, is_disabled, safely, say
+from tracker_health.hooks.memory import memory_kills
 from tracker_health.hooks.signals import SignalWitness
 from tracker_health.hooks.startup_path import with_startup
 from tracker_health.terminal import say_error
@@ -89,9 +90,11 @@ def _hooked(command: Sequence[str], wait: float) -> int:
     if exec_log is None:  # no room for a file: the command runs all the same
         return _supervised(command, _environment({}))[0]
     try:
+        before = safely(memory_kills)
         code, pid = _supervised(command, _environment({VARIABLE: str(exec_log)}))
         with suppress(KeyboardInterrupt), _caught(_wait_no_longer):  # the judge goes on without us
-            safely(_judge_all, exec_log, code, pid, wait)
+            exit_of = _Exit(code, pid, killed_for_memory=before is not None and (safely(memory_kills) or 0) > before)
+            safely(_judge_all, exec_log, exit_of, wait)
         return code
     finally:
         end_tree()
@@ -190,20 +193,44 @@ def _exit_code(code: int) -> int:
 # The runs
 
 
-def _judge_all(path: Path, code: int, pid: int, wait: float) -> None:
+class _Exit(NamedTuple):
+    """What came of the command. ``code``: as ``Popen`` has it; ``pid``: of its process; ``killed_for_memory``: the
+    kernel has killed a process of its control group meanwhile, for lack of memory.
+    """
+
+    code: int
+    pid: int
+    killed_for_memory: bool = False
+
+    @property
+    def ending(self) -> Ending:
+        """How a process ended whose code this is."""
+        return self.explained(ending_by_exit_code(self.code))
+
+    def explained(self, ending: Ending) -> Ending:
+        """The same, with the reason for a kill where the kernel counts one."""
+        if ending.how is not Ended.KILLED or not self.killed_for_memory:
+            return ending
+        return Ending(how=Ended.OUT_OF_MEMORY, by=f"{ending.by}; the kernel killed for lack of memory meanwhile")
+
+
+def _judge_all(path: Path, exit_of: _Exit, wait: float) -> None:
     """Have the runs judged that the command left open, and print the verdict on all, for which it waits a while."""
     exec_log = ExecLog(path).read()
     waiting = _Waiting(exec_log)
+    last = _last_of_command(exec_log, exit_of.pid)
     for ended in exec_log.ended:
         # What its own hook saw of the process's end is there already.
-        seen = ended.pid != pid or exec_log.exits.get(pid) is not None
-        taken = _taken_with(ended, code)
-        waiting.add(ended.run, taken or (None if seen else _ending_behind(ended, code)), again=taken is not None)
+        seen = ended.pid != exit_of.pid or exec_log.exits.get(exit_of.pid) is not None
+        taken = _taken_with(ended, exit_of.code)
+        behind = _failed_after(ended, exit_of) if ended is last else None
+        behind = behind or (None if seen else _ending_behind(ended, exit_of))
+        waiting.add(ended.run, taken or behind, again=taken is not None)
     for left in exec_log.left:
         if _is_alive(left.pid):
             say(f"{left.run.run} goes on in process {left.pid}: not judged")
         else:
-            waiting.hand_over(left.run, _ending_of_left(left, exec_log, code, pid), left=True)
+            waiting.hand_over(left.run, _ending_of_left(left, exec_log, exit_of), left=True)
     if exec_log.full:
         say("the command had more runs than are followed here; those that it left open are left to sweep")
     waiting.until(time.monotonic() + wait)
@@ -281,11 +308,25 @@ def _is_zombie(pid: int) -> bool:
     return False
 
 
-def _ending_behind(ended: EndedRun, code: int) -> Ending | None:
+def _ending_behind(ended: EndedRun, exit_of: _Exit) -> Ending | None:
     """How a run of the command's own process ended, by what that returned; None where this says nothing of the run."""
     if ended.doubt is not None:
-        return ended.doubt if code else None
-    return ending_by_exit_code(code) if ended.leaving and not ended.run.ended else None
+        return ended.doubt if exit_of.code else None
+    return exit_of.ending if ended.leaving and not ended.run.ended else None
+
+
+def _last_of_command(exec_log: ExecLog, pid: int) -> EndedRun | None:
+    """The run that the command's own process ended last; None where it has left another open."""
+    runs = [ended for ended in exec_log.ended if ended.pid == pid]
+    return runs[-1] if runs and all(left.pid != pid for left in exec_log.left) else None
+
+
+def _failed_after(ended: EndedRun, exit_of: _Exit) -> Ending | None:
+    """How a run ended that its program had ended well, before it left with the exit code of an error."""
+    ending, well = exit_of.ending, ended.run.ended in ("", str(Ended.FINISHED))
+    if ending.how is not Ended.FAILED or exit_of.code < 0 or ended.leaving or ended.doubt is not None or not well:
+        return None
+    return Ending(how=ending.how, by=f"{ending.by}, after its program had ended the run")
 
 
 def _taken_with(ended: EndedRun, code: int) -> Ending | None:
@@ -294,11 +335,12 @@ def _taken_with(ended: EndedRun, code: int) -> Ending | None:
     return ended.after.said if ended.after is not None and failed and code else None
 
 
-def _ending_of_left(left: LeftRun, exec_log: ExecLog, code: int, pid: int) -> Ending | None:
+def _ending_of_left(left: LeftRun, exec_log: ExecLog, exit_of: _Exit) -> Ending | None:
     """How a run ended that nobody ended, by what its process saw, or by what the command returned: its own code, or
     what its shell or launcher made of it. None where its process came to its end in order, and did not fail: it may be
     meant to go on elsewhere.
     """
+    code, pid = exit_of.code, exit_of.pid
     first = exec_log.failed_before(left.pid)
     if first is not None and code:
         return first.said
@@ -306,6 +348,8 @@ def _ending_of_left(left: LeftRun, exec_log: ExecLog, code: int, pid: int) -> En
         return seen
     if code == 0 and left.pid in exec_log.exits:
         return None
-    if code == 0 and left.pid != pid:
-        return Ending(how=Ended.KILLED, by="its process is gone without a word")
-    return ending_by_exit_code(code)
+    gone = Ending(how=Ended.KILLED, by="its process is gone without a word")
+    is_silent = left.pid != pid and left.pid not in exec_log.exits
+    if is_silent and (code == 0 or (exit_of.killed_for_memory and exit_of.ending.how is Ended.FAILED)):
+        return exit_of.explained(gone)  # what a launcher makes of a kill is a code of its own
+    return exit_of.ending

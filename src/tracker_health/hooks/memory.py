@@ -1,4 +1,4 @@
-"""How much memory a process may still take before the system, or its container, kills somebody for it."""
+"""How much memory a process may still take before somebody is killed for it, and how often the kernel has done that."""
 
 from __future__ import annotations
 
@@ -6,19 +6,35 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-# By version of the control groups: where they are, and what the files of one are called.
-_GROUPS = (
-    (re.compile(r"^0::(.*)$", re.MULTILINE), "", "memory.max", "memory.current", "inactive_file"),
-    (
+
+class _Version(NamedTuple):
+    """Of the control groups: what names a process's, where they are, and what the files of one are called."""
+
+    member: re.Pattern[str]
+    place: str
+    limit: str
+    used: str
+    cache: str
+    kills: str
+
+
+_VERSIONS = (
+    _Version(
+        re.compile(r"^0::(.*)$", re.MULTILINE), "", "memory.max", "memory.current", "inactive_file", "memory.events"
+    ),
+    _Version(
         re.compile(r"^\d+:(?>[^:\n]*?(?<=[:,])memory(?=[:,]))[^:\n]*+:(.*)$", re.MULTILINE),
         "memory",
         "memory.limit_in_bytes",
         "memory.usage_in_bytes",
         "total_inactive_file",
+        "memory.oom_control",
     ),
 )
 _KIB = 1024
+_MOST_READ = 2**16  # characters of a file of the system's
 
 
 def memory_left(root: Path = Path("/")) -> int | None:
@@ -26,28 +42,50 @@ def memory_left(root: Path = Path("/")) -> int | None:
     return min([*_of_machine(root), *_of_groups(root)], default=None)
 
 
+def memory_kills(root: Path = Path("/")) -> int | None:
+    """How many processes of this one's control group, which all that it starts are in as well, the kernel has killed by
+    now for lack of memory; None where it does not tell.
+    """
+    for version, folder in _groups(root):
+        with suppress(OSError):
+            if (found := _number("oom_kill", folder / version.kills)) is not None:
+                return found
+    return None
+
+
 def _of_machine(root: Path) -> Iterator[int]:
     with suppress(OSError, AttributeError):
-        found = re.search(r"^MemAvailable: +(\d+) kB$", (root / "proc/meminfo").read_text(), re.MULTILINE)
+        found = re.search(r"^MemAvailable: +(\d+) kB$", _text(root / "proc/meminfo"), re.MULTILINE)
         yield int(found[1]) * _KIB  # type: ignore[index]  # the handler is right above
 
 
 def _of_groups(root: Path) -> Iterator[int]:
-    """Of each control group with a limit that the process is in. In a container the innermost is seen as the root."""
+    """Of each control group with a limit that the process is in."""
+    for version, folder in _groups(root):
+        with suppress(OSError, ValueError):  # no limit: "max", or no such file
+            held = int(_text(folder / version.used)) - (_number(version.cache, folder / "memory.stat") or 0)
+            yield int(_text(folder / version.limit)) - held
+
+
+def _groups(root: Path) -> Iterator[tuple[_Version, Path]]:
+    """The control groups that the process is in, the innermost first. In a container that is seen as the root."""
     with suppress(OSError):
-        memberships = (root / "proc/self/cgroup").read_text()
-        for pattern, name, limit, used, cache in _GROUPS:
-            if found := pattern.search(memberships):
-                top = root / "sys/fs/cgroup" / name
+        memberships = _text(root / "proc/self/cgroup")
+        for version in _VERSIONS:
+            if found := version.member.search(memberships):
+                top = root / "sys/fs/cgroup" / version.place
                 group = top / found[1].lstrip("/")
                 for folder in (group, *group.parents):
-                    with suppress(OSError, ValueError):  # no limit: "max", or no such file
-                        yield _left(folder, limit, used, cache)
+                    yield version, folder
                     if folder == top:
                         break
 
 
-def _left(folder: Path, limit: str, used: str, cache: str) -> int:
-    reclaimable = re.search(rf"^{cache} (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
-    held = int((folder / used).read_text()) - (int(reclaimable[1]) if reclaimable else 0)
-    return int((folder / limit).read_text()) - held
+def _number(name: str, path: Path) -> int | None:
+    found = re.search(rf"^{name} (\d+)$", _text(path), re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def _text(path: Path) -> str:
+    with path.open(errors="replace") as file:
+        return file.read(_MOST_READ)
