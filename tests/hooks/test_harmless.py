@@ -56,7 +56,8 @@ def test_a_verdict_that_takes_too_long_is_not_waited_for(workplace):
         process = workplace.start(sys.executable, "-c", script, TRACKER_HEALTH_HOOK_SECONDS="1.5")
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "mine\n")
-    assert err == f"tracker-health: mlflow:{'a' * 32} is being judged; the verdict will be on the run\n"
+    said = f"tracker-health: mlflow:{'a' * 32} is being judged; the verdict will be on the run"
+    assert err == f"{said}; {judge.BUDGET}=60 waits for it, as tracker-health exec does\n"
 
 
 def test_no_interpreter_no_room_no_standard_error(monkeypatch, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import pytest
@@ -261,3 +262,20 @@ def test_a_run_that_is_resumed_and_killed_does_not_keep_its_verdict(workplace):
     assert err.count("tracker-health: FAIL resumed: ") == 1
     tags, status = workplace.mlflow_runs()["resumed"]
     assert (tags["health.verdict"], tags["health.codes"], status) == ("fail", "RUN003", "RUNNING")
+
+
+def test_a_verdict_that_nobody_waits_for_is_promised_on_the_runs_own_page(workplace, mlflow_server):
+    """Of the address a password is left out; how to wait is said once."""
+    script = "import mlflow, tracker_health\ntracker_health.autolog()\n"
+    script += (
+        "for name in ('one', 'two'):\n    with mlflow.start_run(run_name=name):\n        mlflow.log_metric('loss', 1)\n"
+    )
+    uri = mlflow_server.replace("http://", "http://me:secret@")
+    code, _, err = workplace.train(script, MLFLOW_TRACKING_URI=uri, TRACKER_HEALTH_HOOK_SECONDS="0.01")
+    lines = [line for line in err.splitlines() if line.startswith("tracker-health: ")]
+    assert (code, "secret" in err) == (0, False)
+    pages = rf"\({re.escape(mlflow_server)}/#/experiments/0/runs/[0-9a-f]{{32}}\)"
+    assert re.fullmatch(
+        rf"tracker-health: one is being judged; the verdict will be on the run {pages}; .*=60 .*", lines[0]
+    )
+    assert all("HOOK_SECONDS" not in line for line in lines[1:]), lines

@@ -140,7 +140,6 @@ def test_a_hook_that_comes_after_wandb_has_started_says_to_wait_too(workplace):
     script += "import tracker_health; tracker_health.autolog()\nfor step in range(60): run.log({'loss': 0.95**step})\n"
     code, _, err = workplace.ended(workplace.start(sys.executable, "-c", script))
     (line,) = [line for line in err.splitlines() if line.startswith("tracker-health: ")]
-    assert (code, line.endswith("is being judged; the verdict will be on the run; wait for it before wandb sync")) == (
-        0,
-        True,
-    )
+    (folder,) = workplace.folder.glob("wandb/offline-run-*")
+    said = f"tracker-health: late is being judged; the verdict will be on the run ({folder}); wait for it before wandb sync"
+    assert (code, line) == (0, said)

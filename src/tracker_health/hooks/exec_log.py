@@ -26,6 +26,7 @@ class RunToJudge:
     ``log``: W&B's log on this machine, which has to be complete before the run is judged. ``ended``, ``by``: how its
     process was seen to end, as an ``Ending`` has it. ``left``: nobody ended it, so that its log may have no end.
     ``exec_log``: where the launcher waits for the verdict, which has the same ``token`` as this end of the run.
+    ``name``, ``page``: what people call it, and the address of its page; nothing where that is not known.
     """
 
     run: str
@@ -37,6 +38,8 @@ class RunToJudge:
     left: bool = False
     exec_log: str | None = None
     token: str = ""
+    name: str = ""
+    page: str = ""
 
     @property
     def key(self) -> str:
@@ -60,7 +63,9 @@ class RunToJudge:
     @property
     def being_judged(self) -> str:
         """What is said where there is no verdict yet."""
-        return f"{self.run} is being judged; the verdict will be on the run{self._until_then}"
+        place = self.page or (self.run if self.name else "")
+        where = f" ({place})" if place else ""
+        return f"{self.name or self.run} is being judged; the verdict will be on the run{where}{self._until_then}"
 
     def provisional(self, verdict: str) -> str:
         """What is said of a verdict that the final one will replace."""

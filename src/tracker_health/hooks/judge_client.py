@@ -24,10 +24,12 @@ from tracker_health.hooks.guard import TREE, UNABLE, from_outside
 from tracker_health.hooks.memory import memory_left
 from tracker_health.hooks.startup_path import without_startup
 
-BUDGET_SECONDS = 0.3
-"""How long a training process waits for a verdict. The judge goes on without it."""
+BUDGET_SECONDS = 0.08
+"""How long a training process waits for a verdict: not to be felt. The judge goes on without it."""
 
 BUDGET = "TRACKER_HEALTH_HOOK_SECONDS"
+
+_TO_WAIT = f"{BUDGET}=60 waits for it, as tracker-health exec does"
 
 ROOM_TO_PREPARE = 2 * 2**30
 """Bytes that must be left on the machine and in the container for a judge to wait beside the training."""
@@ -73,6 +75,7 @@ class JudgeProcess:
         self._unanswered = 0
         self._told_of_crowd = False
         self._waited_in_vain = 0.0
+        self._told_how_to_wait = False
 
     def prepare(self, run: RunToJudge) -> None:
         """Report a run that has begun: the judge then imports and connects to what it needs while the training runs.
@@ -116,7 +119,7 @@ class JudgeProcess:
                 self._waited_in_vain = max(self._waited_in_vain, time.monotonic() - begin)
         finally:
             self._lock.release()
-        return [*lines, run.being_judged] if is_open and ((wait and idle) or run.is_offline) else lines
+        return [*lines, self._promise(run)] if is_open and ((wait and idle) or run.is_offline) else lines
 
     def rest(self) -> list[str]:
         """What came back of the runs that nobody waited for, at the end of the process."""
@@ -142,6 +145,11 @@ class JudgeProcess:
         """Whether no other thread is in a call any more, within this time."""
         with from_outside():
             return self._lock.acquire(timeout=seconds)
+
+    def _promise(self, run: RunToJudge) -> str:
+        """What to say, in place of a verdict; the first time also how to have it waited for."""
+        told, self._told_how_to_wait = self._told_how_to_wait, True
+        return run.being_judged if told or run.is_offline else f"{run.being_judged}; {_TO_WAIT}"
 
     def _overwhelmed(self) -> list[str]:
         """What to say, once, of runs that the judge does not take."""

@@ -12,6 +12,7 @@ from tracker_health.hooks.exec_log import RunToJudge
 from tracker_health.hooks.guard import UNABLE, safely, say
 from tracker_health.hooks.imports import forget, when_imported
 from tracker_health.hooks.patches import argument, wrap
+from tracker_health.text import without_userinfo
 
 _CLIENT = "mlflow.tracking._tracking_service.client"
 _FLUENT = "mlflow.tracking.fluent"
@@ -19,6 +20,8 @@ _NOT_WELL = frozenset({"FAILED", "KILLED"})
 _ENDED = _NOT_WELL | {"FINISHED"}
 
 _undo: list[Callable[[], None]] = []
+_known: dict[str, tuple[str, str]] = {}
+"""By run, its name and the number of its experiment, as far as they have been seen."""
 # By tracking URI, where its relative path starts: MLflow keeps to the folder in which it first met it.
 _folders: dict[str, str] = {}
 
@@ -61,19 +64,18 @@ def _patch_fluent(module: ModuleType) -> None:
 
 
 def _created(result: Any, arguments: tuple[Any, ...], _options: dict[str, Any]) -> None:
-    safely(lambda: finish.begun(_run(arguments[0], result.info.run_id)))
+    safely(lambda: finish.begun(_met(arguments[0].tracking_uri, result.info)))
 
 
 def _active(_result: Any, arguments: tuple[Any, ...], _options: dict[str, Any]) -> None:
     import mlflow
 
-    run = arguments[0]
-    safely(lambda: finish.resumed(_run_at(mlflow.get_tracking_uri(), run.info.run_id)))
+    safely(lambda: finish.resumed(_met(mlflow.get_tracking_uri(), arguments[0].info)))
 
 
 def _terminated(_result: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
     run_id, status = (argument(arguments, options, 1 + at, name) for at, name in enumerate(("run_id", "status")))
-    safely(lambda: finish.ended(_run(arguments[0], run_id), failed=status in _NOT_WELL))
+    safely(lambda: finish.ended(_run_at(arguments[0].tracking_uri, run_id), failed=status in _NOT_WELL))
 
 
 def _updated(_result: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -81,10 +83,15 @@ def _updated(_result: Any, arguments: tuple[Any, ...], options: dict[str, Any]) 
         _terminated(None, arguments, options)
 
 
-def _run(client: Any, run_id: str) -> RunToJudge:
-    return _run_at(client.tracking_uri, run_id)
+def _met(tracking_uri: Any, info: Any) -> RunToJudge:
+    _known[info.run_id] = str(info.run_name or ""), str(info.experiment_id)
+    return _run_at(tracking_uri, info.run_id)
 
 
 def _run_at(tracking_uri: Any, run_id: str) -> RunToJudge:
     uri = str(tracking_uri)
-    return RunToJudge(run=f"mlflow:{run_id}", tracking_uri=uri, folder=_folders.setdefault(uri, finish.here()))
+    name, experiment = _known.get(run_id, ("", ""))
+    server = without_userinfo(uri).rstrip("/")
+    page = f"{server}/#/experiments/{experiment}/runs/{run_id}" if experiment and uri.startswith("http") else ""
+    folder = _folders.setdefault(uri, finish.here())
+    return RunToJudge(run=f"mlflow:{run_id}", tracking_uri=uri, folder=folder, name=name, page=page)

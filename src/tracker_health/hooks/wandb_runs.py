@@ -81,7 +81,7 @@ def _begin(run: Any) -> None:
         return
     log = os.path.abspath(settings.sync_file)  # noqa: PTH100
     name = os.path.dirname(log) if run.offline else f"wandb:{run.entity}/{run.project}/{run.id}"  # noqa: PTH120
-    tracked = RunToJudge(run=name, folder=finish.here(), log=log)
+    tracked = RunToJudge(run=name, folder=finish.here(), log=log, name=run.name or "", page=run.url or "")
     _open[str(run.id)] = tracked
     finish.begun(tracked)
 
