@@ -84,7 +84,7 @@ def test_causes_are_counted_by_week_user_and_experiment():
         run(1, Verdict.FAIL, cause="overfitting"), run(2, Verdict.FAIL, cause="overfitting", user="bo"),
         run(3, Verdict.FAIL, cause="rate-zero", days=7, experiment="b"), run(4, Verdict.PASS, user="bo"),
     ])  # fmt: skip
-    assert rows(html, "heat by-week") == [["overfitting", "", "2", "2"], ["rate-zero", "1", "", "1"]]
+    assert rows(html, "heat by-week") == [["overfitting", "", "2", "2", ""], ["rate-zero", "1", "", "1", ""]]
     users, experiments = html.split('class="tally"')[1:]
     (ana, bo), (first, second) = (rows(f'<table class="tally"{part}', "tally") for part in (users, experiments))
     assert [cell for cell in ana if cell] == ["ana", "2", "2", "overfitting 1, rate-zero 1"]
@@ -139,3 +139,16 @@ def test_without_runs_there_is_a_page():
     html = page([])
     assert "0 runs" in html
     assert "<table" not in html
+
+
+def test_how_sure_a_cause_is_and_which_of_the_worst_are_acknowledged():
+    """A run somebody has answered is no longer one to look at; of an answer, what a person writes is escaped."""
+    entry = {"when": NOW.timestamp(), "because": "known", "codes": ["LOS004"], "cause": "overfitting"}
+    said = acknowledgement(id="1" * 16, who="<b>ana</b>", **entry)
+    sure, likely = (run(number, Verdict.FAIL, cause="overfitting") for number in (1, 2))
+    html = page([replace(sure, certainty="certain", acks=(said,)), replace(likely, certainty="likely")])
+    assert rows(html, "heat by-week") == [["overfitting", "2", "2", "1"]]
+    assert [row[2:4] for row in rows(html, "runs plain")] == [
+        ["overfitting (certain)", "It rose. (acknowledged by &lt;b&gt;ana&lt;/b&gt;)"],
+        ["overfitting (likely)", "It rose."],
+    ]

@@ -53,18 +53,23 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class CauseRow:
-    """A cause by week: how many runs, and how hot each cell is, 0 to 5; ``total``: over all weeks."""
+    """A cause by week: how many runs, and how hot each cell is, 0 to 5; ``total``: over all weeks, and ``certain`` in
+    how many of these.
+    """
 
     cause: str
     cells: tuple[tuple[int, int], ...]
     total: int
+    certain: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Worst:
-    """A run of the list of the worst."""
+    """A run of the list of the worst. ``certainty``: of its cause; ``answered``: what people said of it."""
 
     run: TaggedRun
+    certainty: str
+    answered: str
     link: str
     why: tuple[str, str]
 
@@ -109,7 +114,7 @@ def overview_page(found: Overview, *, title: str, now: float) -> bytes:
         cause_weeks=weeks[-_MOST_CAUSE_WEEKS:],
         causes=list(_causes(found, weeks[-_MOST_CAUSE_WEEKS:])),
         more_causes=max(0, len(found.causes) - _MOST_CAUSES),
-        worst=[_worst(run) for run in found.worst],
+        worst=[_worst(run, found.answered(run)) for run in found.worst],
         bad=sum(found.verdicts[word] for word in ("error", "fail", "warn")),
         answered=_answered(found),
         written=datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -176,13 +181,14 @@ def _causes(found: Overview, weeks: Sequence[str]) -> Iterator[CauseRow]:
     most = max((number for row in numbers for number in row), default=0)
     for (cause, total), row in list(zip(by_frequency(found.causes), numbers, strict=True))[:_MOST_CAUSES]:
         cells = tuple((number, -(-_HOTTEST * number // max(1, most))) for number in row)
-        yield CauseRow(cause=cause, cells=cells, total=total)
+        yield CauseRow(cause=cause, cells=cells, total=total, certain=found.certain[cause])
 
 
-def _worst(run: TaggedRun) -> Worst:
+def _worst(run: TaggedRun, answered: str) -> Worst:
     url = run.ref.url or ""
     link = url if url.startswith(("http://", "https://")) else ""
-    return Worst(run=run, link=link, why=split_sentence(run.summary))
+    certainty = run.certainty if run.cause and run.certainty in CERTAINTY_WORDS else ""
+    return Worst(run=run, certainty=certainty, answered=answered, link=link, why=split_sentence(run.summary))
 
 
 def _answered(found: Overview) -> list[AnswerCounts]:

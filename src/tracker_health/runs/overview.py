@@ -87,7 +87,8 @@ class Overview:
     the newest. ``groups``: the verdicts of each group, by what runs are grouped by, and ``group_causes`` their causes.
     ``older``: how many verdicts are older than the data of their runs. ``open``: at how many runs somebody still has to
     look. ``rules`` and ``by_cause``: how people answered each. ``tried``: how many runs have which verdict in shadow
-    alone. ``certainties``: how sure the cause is, in how many.
+    alone. ``certainties``: how sure the cause is, in how many; ``certain``: of each cause, where it is certain.
+    ``now``: when they were counted, in seconds since 1970.
     """
 
     verdicts: Counter[str]
@@ -102,11 +103,17 @@ class Overview:
     by_cause: dict[str, Answers] = field(default_factory=dict)
     tried: Counter[str] = field(default_factory=Counter)
     certainties: Counter[str] = field(default_factory=Counter)
+    certain: Counter[str] = field(default_factory=Counter)
+    now: float = 0.0
 
     @property
     def runs(self) -> int:
         """How many there are."""
         return self.verdicts.total()
+
+    def answered(self, run: TaggedRun) -> str:
+        """What people said of a run that still counts: ``acknowledged by ana``; "" for nothing."""
+        return answer_marks(run.codes, run.cause, run.acks, self.now).ack
 
     def narrowed(self, by: Sequence[str]) -> Overview:
         """The same, with these groups alone, and with the fewest of the worst runs."""
@@ -167,6 +174,7 @@ def overview(
     group_causes: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
     worst: list[tuple[int, float, int, TaggedRun]] = []
     certainties: Counter[str] = Counter()
+    certain: Counter[str] = Counter()
     older = 0
     for number, run in enumerate(runs):
         word = str(run.verdict or _NONE)
@@ -180,6 +188,7 @@ def overview(
         reasons.update(set(run.codes))
         causes.update([run.cause] if run.cause else [])
         certainties.update([run.certainty] if run.certainty in CERTAINTY_WORDS else [])
+        certain.update([run.cause] if run.cause and run.certainty == "certain" else [])
         for what, counted in groups.items():
             for name in set(GROUPS[what](run)):
                 counted.setdefault(name, Counter())[word] += 1
@@ -194,6 +203,8 @@ def overview(
         reasons=reasons,
         causes=causes,
         certainties=certainties,
+        certain=certain,
+        now=now,
         worst=ordered,
         groups=groups,
         group_causes=group_causes,
@@ -246,8 +257,12 @@ def overview_lines(found: Overview) -> Iterator[str]:
         yield "worst runs"
         for run in found.worst:
             name, where = printable(run.ref.name, 40), printable(run.ref.url or run.ref.id)
-            said = f"{run.cause}: {run.summary}" if run.cause else run.summary
-            summary = printable(said, 100) + " (older than its data)" * run.older
+            cause = f"{run.cause} ({run.certainty})" if run.certainty in CERTAINTY_WORDS else run.cause
+            said = f"{cause}: {run.summary}" if run.cause else run.summary
+            answered = found.answered(run)
+            summary = (
+                printable(said, 100) + " (older than its data)" * run.older + (f" ({answered})" if answered else "")
+            )
             yield f"  {run.verdict!s:<5}  {name}  {summary}  {where}"
     for what, groups in found.groups.items():
         yield ""
