@@ -189,6 +189,11 @@ def test_addresses_and_formulas_in_markdown_are_text():
     assert told == "see https\\://evil.example/a, WWW\\.evil.example and &#36;x&#36; at 12:30"
 
 
+def test_hyphens_in_markdown_are_escaped_where_they_could_be_a_list_a_rule_or_a_table():
+    assert in_markdown("learning-rate-too-high 1e-3") == "learning-rate-too-high 1e-3"
+    assert in_markdown("- a -b c- --- |-|") == "\\- a \\-b c\\- \\-\\-\\- \\|\\-\\|"
+
+
 def test_an_error_is_told_once_however_many_rules_it_keeps_from_judging():
     why = "it is truncated"
     errors = [

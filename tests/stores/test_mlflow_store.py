@@ -13,6 +13,7 @@ import socket
 import sqlite3
 import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -29,6 +30,7 @@ from tracker_health.judge.annotations import PENDING, Annotations
 from tracker_health.roles import RolePlan
 from tracker_health.roles import decided as decisions
 from tracker_health.run_files.naming import is_plain
+from tracker_health.runs.lookup import open_run
 from tracker_health.stores.base import Recorded, WrittenInPart
 from tracker_health.stores.common.note_block import BEGIN, END
 from tracker_health.stores.mlflow import connection as mlflow_connection
@@ -37,6 +39,8 @@ from tracker_health.stores.mlflow.marks import NOTE_TAG
 from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
 from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree, _Budget, _walk
 from tracker_health.words.verdict import Verdict
+
+from .many_runs import make_runs
 
 mlflow = pytest.importorskip("mlflow")
 sqlalchemy = pytest.importorskip("sqlalchemy")
@@ -1191,3 +1195,21 @@ def test_what_a_metric_is_is_decided_once(local, monkeypatch):
         report = getattr(judged, "report", judged)
         assert {one.role for one in report.series} == {"train_loss", "val_loss"}
         assert [names for names in decided if "once/loss" in names] == [("once/loss", "once/val_loss")]
+
+
+@pytest.mark.slow
+def test_a_run_is_named_by_the_beginning_of_its_id(sqlite_uri):
+    """Where only one begins so, in any experiment; else the answer has those that do."""
+    _, ids = make_runs(sqlite_uri, 3, points=2)
+    with closing(sqlite3.connect(sqlite_uri.removeprefix("sqlite:///"))) as database, database:
+        for table in ("metrics", "latest_metrics", "tags"):
+            database.execute(f"DELETE FROM {table}")
+        for number, run_id in enumerate(ids[:2]):
+            database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", ("abcdef" + f"{number:026x}", run_id))
+    with closing(open_run(ids[2][:6], tracking_uri=sqlite_uri)) as run:
+        assert run.ref.id == ids[2]
+    with pytest.raises(RunNotFound, match="several runs begin") as error:
+        open_run("abcdef", tracking_uri=sqlite_uri)
+    assert "abcdef" + "0" * 26 in error.value.hint
+    with pytest.raises(RunNotFound, match="neither a folder here nor"):
+        open_run("0" * 31, tracking_uri=sqlite_uri)

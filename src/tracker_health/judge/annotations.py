@@ -70,8 +70,8 @@ REPORT_FILE = "report.json"
 PAGE_FILE = "report.html"
 PICTURE_FILE = "loss.png"
 
-# Addresses need no brackets to become links.
-_MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~>-]|(?<=\w):(?=//)|(?<=www)\.)", re.IGNORECASE)
+# Addresses need no brackets to become links; a hyphen within a word is none of a list, a rule or a table.
+_MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~>]|(?<!\w)-|-(?!\w)|(?<=\w):(?=//)|(?<=www)\.)", re.IGNORECASE)
 _SHADOW = re.compile(r"([a-z]{1,8}) ([\w,-]{1,3000}) ([a-z0-9-]{1,80}) ([0-9a-f]{16})")
 _METRIC = re.compile(rf"[a-z0-9_]{{1,100}}/{MEASURE_NAME.pattern}")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from tracker_health.errors import RunNotFound, StoreRefused
+from tracker_health.errors import MissingExtra, RunNotFound, StoreRefused
 from tracker_health.evidence import RunRef
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.found import Listed, RegisteredModel
@@ -29,6 +30,7 @@ _MLFLOW_PAGE = re.compile(
     r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/experiments/([^/?#\s]+)/runs/([A-Za-z0-9_-]{1,250})(?:[/?].*)?"
 )
 _EXPERIMENT_PAGE = re.compile(r"(?i:https?)://[^#\s]+#/experiments/[^/?#\s]+(?:/(?:runs/?)?)?(?:\?.*)?")
+_MOST_ALIKE = 5
 _NO_RUNS = {
     "models": ("a registered model, not a run", "gate judges it; else give the id of the run that logged the model"),
     "mlflow-artifacts": (
@@ -51,7 +53,8 @@ def open_run(
     A path is a folder with checkpoints and logs, a W&B run on this machine, or a single log or checkpoint. A W&B run is
     given by its folder, its ``.wandb`` file, or a folder that has nothing but one run below ``wandb/``. A SQLite
     database of MLflow's, or the folder that it is in, stands for its run where it has one. MLflow's runs
-    have an id (``ID``, ``mlflow:ID``, ``runs:/ID``) or the address of the run's page, which names the server as well. A
+    have an id (``ID``, ``mlflow:ID``, ``runs:/ID``), of which six or more characters at its beginning do where no other
+    begins so, or the address of the run's page, which names the server as well. A
     path of artifacts behind ``runs:/ID`` is ignored. Runs of Weights & Biases have both, too
     (``wandb:ENTITY/PROJECT/RUN``, or ``wandb:PROJECT/RUN`` for one's own). The address of one checkpoint
     (``https://host/last.ckpt``, ``s3://bucket/last.ckpt``) is a run as well. A single file can be judged, but not
@@ -250,6 +253,8 @@ def _open_named(run: str | Path, tracking_uri: str | None) -> TrackedRun:
     if match.group(1) == text and not re.fullmatch(r"[0-9a-f]{32}", text):
         from tracker_health.stores.mlflow.run import hint_on_id
 
+        if found := _run_beginning(text, tracking_uri):
+            return found
         of_wandb = hint_on_name(text)
         hint = hint_on_id(text) or f"a run with such an id is written mlflow:{printable(text)}"
         hint = f"{hint}; of W&B: {of_wandb}" if of_wandb else hint
@@ -264,6 +269,27 @@ def _open_named(run: str | Path, tracking_uri: str | None) -> TrackedRun:
         if found := lone_run(run_id, tracking_uri):
             return found
         raise
+
+
+def _run_beginning(text: str, tracking_uri: str | None) -> TrackedRun | None:
+    """MLflow's only run whose id begins so; None where that is too little to ask for, or nothing begins so.
+
+    Raises:
+        RunNotFound: several begin so.
+        RunError: the store cannot be reached or refuses.
+    """
+    if not re.fullmatch(r"[0-9a-f]{6,31}", text):
+        return None
+    from tracker_health.stores.mlflow.experiment import listed_runs
+
+    found = []
+    with suppress(RunNotFound, MissingExtra):  # there is no store at all
+        found = list(islice(listed_runs([], tracking_uri, f"attributes.run_id LIKE '{text}%'"), _MOST_ALIKE + 1))
+    if len(found) > 1:
+        more = ", ..." if len(found) > _MOST_ALIKE else ""
+        hint = f"give more of its characters: {', '.join(map(str, found[:_MOST_ALIKE]))}{more}"
+        raise RunNotFound(f"{text} is how the ids of several runs begin", hint)
+    return found[0].open() if found else None
 
 
 def filter_link(ref: RunRef, verdict: Verdict) -> str:

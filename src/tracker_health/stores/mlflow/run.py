@@ -109,7 +109,7 @@ def hint_on_id(text: str) -> str:
     if re.fullmatch(r"[0-9a-fA-F]{32}", text) and text != text.lower():
         return f"ids of runs are in lower case: {text.lower()}"
     if re.fullmatch(r"[0-9a-fA-F]{6,31}", text):
-        return "this looks like the beginning of a run's id: give all of its 32 characters"
+        return "no run's id begins so: is it of another server? Then give that as --tracking-uri"
     return ""
 
 
