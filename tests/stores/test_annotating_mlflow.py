@@ -24,6 +24,7 @@ from tracker_health.stores.mlflow.stored_files import artifact_folder
 from tracker_health.stores.mlflow.stored_files.artifact_folder import ArtifactFolder
 from tracker_health.words.verdict import Verdict
 
+from .many_runs import make_runs
 from .test_mlflow_store import SKIP, Store, broken, descent, fail, folder_of
 
 mlflow = pytest.importorskip("mlflow")
@@ -589,3 +590,10 @@ def test_a_report_on_another_run_is_not_ours(local, monkeypatch):
     monkeypatch.setattr("tracker_health.stores.common.writing._MAX_REPORT_BYTES", 10)
     with pytest.raises(WriteError, match=r"report\.json .* is not ours"):
         th.annotate(run_id, tracking_uri=local.uri)
+
+
+def test_of_many_runs_one_address_is_said_that_of_the_worst(server_uri):
+    name, _ = make_runs(server_uri, 4, sick={1})
+    done = CliRunner().invoke(cli, ["annotate", "--tracking-uri", server_uri, "--experiment", name])
+    (link,) = [line for line in done.stderr.splitlines() if server_uri in line]
+    assert link.startswith(f"all runs with fail: {server_uri}/#/experiments/")

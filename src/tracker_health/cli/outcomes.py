@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
@@ -52,7 +52,8 @@ def finish(
     ``writes``: the runs still to come are done even when nobody reads on.
     """
     choices["as_json"] = choices["as_json"] or choices["form"] == "json"
-    output, code, links, tally = Output(), EXIT_DONE, {}, Tally(runs.total)
+    output, code, tally = Output(), EXIT_DONE, Tally(runs.total)
+    links: dict[str, _Link] = {}
     cases = _test_report() if choices["form"] == "junit" and not choices["as_json"] else None
     try:
         with stopping() if runs.many else nullcontext(StopFlag()) as stop:
@@ -60,7 +61,7 @@ def finish(
                 tally.clear()
                 code = max(code, show(outcome, choices, output, brief=runs.many, named=runs.named, cases=cases))
                 tally.add(outcome, draw=runs.many)
-                links.update(_links(outcome, many=runs.many))
+                _add_link(links, outcome, many=runs.many)
                 if output.lost and not writes:
                     break
         interrupted = stop.wanted
@@ -85,12 +86,20 @@ def _test_report() -> JUnit:
     return JUnit()
 
 
-def _say_what_came(tally: Tally, links: dict[str, str], *, many: bool) -> None:
+class _Link(NamedTuple):
+    """Where to see, in the tracker, what was written: the worse the verdict, the higher its ``rank``."""
+
+    rank: int
+    what: str
+    url: str
+
+
+def _say_what_came(tally: Tally, links: Mapping[str, _Link], *, many: bool) -> None:
     """Of many runs a table, and where to see them in their tracker."""
     for line in tally.table() if many else ():
         click.echo(line, err=True)
-    for link, what in list(links.items())[:_MOST_LINKS]:
-        click.echo(f"{what}: {link}", err=True)
+    for link in list(links.values())[:_MOST_LINKS]:
+        click.echo(f"{link.what}: {link.url}", err=True)
 
 
 def _leave(tally: Tally, *, again: bool, at_once: bool) -> NoReturn:
@@ -102,18 +111,21 @@ def _leave(tally: Tally, *, again: bool, at_once: bool) -> NoReturn:
     sys.exit(EXIT_INTERRUPTED)
 
 
-def _links(outcome: Outcome, *, many: bool) -> dict[str, str]:
-    """Where to see, in the tracker, what was written."""
+def _add_link(links: dict[str, _Link], outcome: Outcome, *, many: bool) -> None:
+    """By the tracker's page, one link for each: to the runs with the worst verdict of those that were written."""
     from tracker_health.runs.lookup import filter_link
 
     ref, verdict = outcome.report.run, outcome.report.verdict
     if outcome.status != "written":
-        return {}
+        return
+    page = (ref.url or "").rpartition("/runs/")[0]
     if ref.store == "wandb" and ref.url:  # in whose addresses there is no place for a filter
-        project = ref.url.rpartition("/runs/")[0]
-        return {f"{project}/table": "the project's runs"} if many else {ref.url: "the run"}
-    link = filter_link(ref, verdict)
-    return {link: f"all runs with {verdict}"} if link else {}
+        found = _Link(0, "the project's runs", f"{page}/table") if many else _Link(0, "the run", ref.url)
+    elif url := filter_link(ref, verdict):
+        found = _Link(verdict.rank, f"all runs with {verdict}", url)
+    else:
+        return
+    links[page] = max(links.get(page, found), found)
 
 
 def show(
