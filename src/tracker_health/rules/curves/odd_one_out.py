@@ -84,9 +84,10 @@ class OddOneOut(Probe):
         by = f"by {number(over)} at half of the levels"
         so_far = f"at step {course.reached} of {course.length} the loss lies above the band of {runs}, {by} from step"
         whole = f"from step {step} on the loss lies above that of {runs}, {by}; {ended}"
+        alone = f"; {found[0]}" if len(found) == 1 else ""  # a headline has room for one
         return Finding(
             verdict=Verdict.WARN,
-            message=whole if course.reached is None else f"{so_far} {step} on",
+            message=(whole if course.reached is None else f"{so_far} {step} on") + alone,
             remedy=f"look at what differs: {'; '.join(map(str, found[:2]))}" if found else _NOTHING_DIFFERS,
             measured=measured,
             details={**details, "differs": [one._asdict() for one in found]},
