@@ -43,8 +43,8 @@ def memory_left(root: Path = Path("/")) -> int | None:
 
 
 def memory_kills(root: Path = Path("/")) -> int | None:
-    """How many processes of this one's control group, which all that it starts are in as well, the kernel has killed by
-    now for lack of memory; None where it does not tell.
+    """How many processes of this one's control group the kernel has killed for lack of memory; None where it does not
+    tell. All that this process starts is in that group.
     """
     for version, folder in _groups(root):
         with suppress(OSError):

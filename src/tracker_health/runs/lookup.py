@@ -53,8 +53,8 @@ def open_run(
     A path is a folder with checkpoints and logs, a W&B run on this machine, or a single log or checkpoint. A W&B run is
     given by its folder, its ``.wandb`` file, or a folder that has nothing but one run below ``wandb/``. A SQLite
     database of MLflow's, or the folder that it is in, stands for its run where it has one. MLflow's runs
-    have an id (``ID``, ``mlflow:ID``, ``runs:/ID``), of which six or more characters at its beginning do where no other
-    begins so, or the address of the run's page, which names the server as well. A
+    have an id (``ID``, ``mlflow:ID``, ``runs:/ID``) or the address of the run's page, which names the server as well.
+    Of an id its first six characters will do, or more, where no other begins so. A
     path of artifacts behind ``runs:/ID`` is ignored. Runs of Weights & Biases have both, too
     (``wandb:ENTITY/PROJECT/RUN``, or ``wandb:PROJECT/RUN`` for one's own). The address of one checkpoint
     (``https://host/last.ckpt``, ``s3://bucket/last.ckpt``) is a run as well. A single file can be judged, but not
