@@ -28,11 +28,11 @@ try:
         autolog_if_wanted()
 except Exception as error:  # noqa: BLE001  MLflow would not be imported
     # Said once, also where this process starts others. Without the package there is no other way to keep that in mind.
-    if os.environ.get("TRACKER_HEALTH_AUTO") and not os.environ.get("TRACKER_HEALTH_TREE"):
+    if os.environ.get("TRACKER_HEALTH_AUTO") and not os.environ.get("_TRACKER_HEALTH_TREE"):
         import contextlib
         import sys
 
-        os.environ["TRACKER_HEALTH_TREE"] = os.devnull
+        os.environ["_TRACKER_HEALTH_TREE"] = os.devnull
         with contextlib.suppress(Exception):
             reason = f"{type(error).__name__}: {error}".encode("ascii", "backslashreplace").decode()[:300]
             sys.stderr.write(f"tracker-health: runs are not judged when they end: {' '.join(reason.split())}\n")

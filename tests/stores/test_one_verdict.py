@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tracker_health import annotate, check, open_run, preset
+from tracker_health import annotate, check, clear_annotations, open_run, preset
 from tracker_health.cli import cli
 from tracker_health.fleet.sweep import Sweep
 from tracker_health.roles import DEFAULT_PATTERNS

@@ -12,8 +12,11 @@ from typing import Any, ParamSpec, TypeVar
 UNABLE = "runs are not judged when they end: "
 """Before the reason, where that is none of a single run."""
 
-TREE = "TRACKER_HEALTH_TREE"
-"""Names the folder in which a process and those that it starts keep what they have said. There is none before."""
+TREE = "_TRACKER_HEALTH_TREE"
+"""Names the folder in which a process and those that it starts keep what they have said. There is none before.
+
+No setting: of a name like theirs an older version, which the training may start, would say that it knows none.
+"""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tracker_health.settings.file import Document
 
 ENVIRONMENT = "TRACKER_HEALTH_"
-_OF_HOOKS = "TRACKER_HEALTH_TREE"
-"""What hooks hand to the processes that theirs starts."""
 SWITCHES = ("DISABLED", "PLUGINS", "HOOK_SECONDS", "LEDGER", "POLICY", "TOKEN_ENVS", "PLAIN_HTTP")
 """Environment variables that are no settings: others read them."""
 
@@ -243,7 +241,7 @@ def _exported(environ: Mapping[str, str]) -> dict[str, SourcedValue]:
     for name, text in environ.items():
         if not name.startswith(ENVIRONMENT):
             continue
-        if name not in known and name not in others and name != _OF_HOOKS:
+        if name not in known and name not in others:
             hint = did_you_mean(name, known.keys() | others)
             refuse(ConfigError(f"there is no environment variable {printable(name, 80)}", hint))
         if name in known and text.strip():
