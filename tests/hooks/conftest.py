@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.stores import mlflow_tags
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 120
@@ -84,7 +85,7 @@ class Workplace:
 
         client = mlflow.MlflowClient(tracking_uri=uri or self.environment["MLFLOW_TRACKING_URI"])
         runs = client.search_runs([one.experiment_id for one in client.search_experiments()])
-        return {run.info.run_name: (run.data.tags, run.info.status) for run in runs}
+        return {run.info.run_name: (mlflow_tags.expanded(run.data.tags), run.info.status) for run in runs}
 
     def wandb_logs(self):
         """By name, what W&B's runs in this folder say."""

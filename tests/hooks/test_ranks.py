@@ -9,6 +9,7 @@ import sys
 from contextlib import closing
 
 import pytest
+from tests.stores import mlflow_tags
 
 from tracker_health import check
 from tracker_health.hooks.exec_log import ExecLog, RunToJudge, line_of
@@ -128,6 +129,6 @@ def test_torchrun_with_a_rank_that_dies_first(tmp_path):
     )
     assert done.returncode == 1, done.stderr
     with closing(sqlite3.connect(database)) as opened:
-        tags = dict(opened.execute("SELECT key, value FROM tags"))
+        tags = mlflow_tags.expanded(dict(opened.execute("SELECT key, value FROM tags")))
     assert (tags["health.ended"], tags["health.ended_by"]) == ("failed", "rank 1: ValueError: cannot read shard 17")
     assert "Connection closed" not in tags["health.summary"]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.stores import mlflow_tags
 
 from tracker_health import annotate, check, clear_annotations
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, stood
@@ -43,7 +44,7 @@ def train(log, values, health, *, stops=True):
 
 
 def tags_of(mlflow, run):
-    return mlflow.MlflowClient().get_run(run.info.run_id).data.tags
+    return mlflow_tags.expanded(mlflow.MlflowClient().get_run(run.info.run_id).data.tags)
 
 
 def until(done):

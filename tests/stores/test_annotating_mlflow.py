@@ -28,6 +28,7 @@ from .many_runs import make_runs
 from .test_mlflow_store import SKIP, Store, broken, descent, fail, folder_of
 
 mlflow = pytest.importorskip("mlflow")
+from mlflow.entities import RunTag  # noqa: E402
 
 
 @pytest.fixture
@@ -173,10 +174,13 @@ def test_a_description_that_is_edited_meanwhile_is_kept(local, monkeypatch, writ
 
 def test_a_server_that_cuts_descriptions_gets_the_owners_text_back(local, monkeypatch):
     run_id = local.run(tags={NOTE_TAG: "mine " * 20})
-    set_tag = mlflow.MlflowClient.set_tag
-    monkeypatch.setattr(
-        mlflow.MlflowClient, "set_tag", lambda self, run, key, value: set_tag(self, run, key, value[:120])
-    )
+    log_batch = mlflow.MlflowClient.log_batch
+
+    def cut(self, run, metrics=(), params=(), tags=()):
+        kept = [RunTag(tag.key, tag.value[:120] if tag.key == NOTE_TAG else tag.value) for tag in tags]
+        log_batch(self, run, metrics, params, kept)
+
+    monkeypatch.setattr(mlflow.MlflowClient, "log_batch", cut)
     with pytest.raises(WrittenInPart, match="its description is full: this server keeps 120 characters"):
         local.open(run_id).write(fail())
     assert local.tags(run_id)[NOTE_TAG] == "mine " * 20
@@ -229,7 +233,8 @@ def test_what_could_not_be_deleted_stays_ours(local, monkeypatch):
     assert len(pictures) == 2
     assert kept == ("health/loss.png", "health/report.json", *pictures)
     assert local.open(run_id).recorded() is None
-    assert {name for name in local.tags(run_id) if name.startswith("health.")} == {"health.written"}
+    assert {name for name in local.tags(run_id) if name.startswith("health")} == {"health.digest", "health.written"}
+    assert local.tags(run_id)["health.digest"] == "-"
     local.open(run_id).write(PASS)
     assert local.artifacts(run_id, "health") == ["health/report.json"]
     assert local.artifacts(run_id, "images") == []
@@ -371,7 +376,7 @@ def test_a_store_that_deletes_by_prefix_deletes_only_ours(local, monkeypatch):
 ALL = th.Config(metrics=True, pages="always", description="always")
 
 
-def test_a_healthy_run_gets_tags_one_metric_and_one_small_file(local):
+def test_a_healthy_run_gets_tags_and_one_small_file(local):
     """And what an older version wrote, or --metrics asked for, goes."""
     run_id = local.run(metrics={"loss": descent(200)})
     local.client.set_tag(run_id, NOTE_TAG, "mine")
@@ -382,7 +387,7 @@ def test_a_healthy_run_gets_tags_one_metric_and_one_small_file(local):
     assert len([name for name in shown_metrics(local, run_id) if name.startswith("health/")]) > 3
     assert "Training health: PASS" in local.tags(run_id)[NOTE_TAG]
     th.annotate(run_id, tracking_uri=local.uri)
-    assert shown_metrics(local, run_id) == {"loss", "health/severity"}
+    assert shown_metrics(local, run_id) == {"loss"}
     assert local.artifacts(run_id) == ["health"]
     (file,) = local.client.list_artifacts(run_id, "health")
     assert (file.path, file.file_size < 350 * len(BUILT_IN)) == ("health/report.json", True)
@@ -395,13 +400,13 @@ def store(request):
     return request.getfixturevalue(request.param)
 
 
-def test_clear_leaves_nothing_but_one_hidden_metric(store):
+def test_clear_leaves_nothing_but_hidden_metrics(store):
     run_id = store.run(metrics={"loss": descent(200)})
     before = store.tags(run_id)
-    th.annotate(run_id, tracking_uri=store.uri)
+    th.annotate(run_id, tracking_uri=store.uri, config=th.Config(metrics=True))
     store.log(run_id, "health.txt", "mine")
     cleared = th.clear_annotations(run_id, tracking_uri=store.uri)
-    assert cleared.hidden == ("health/severity",)
+    assert "health/severity" in cleared.hidden
     left = store.tags(run_id), store.artifacts(run_id), shown_metrics(store, run_id)
     assert left == (before, ["health.txt"], {"loss"})
 
@@ -460,7 +465,7 @@ def test_files_that_arrived_in_part_are_known_as_ours(local, monkeypatch):
 def test_what_is_left_out_for_something_of_the_owners_is_told(local):
     theirs = {"health.summary": "the patient is well", NOTE_TAG: "x" * 7_990}
     run_id = local.run(metrics={"loss": descent(200), "health/severity": [(7, 60.0)]}, tags=theirs)
-    outcome = th.annotate(run_id, tracking_uri=local.uri, config=th.Config(description="always"))
+    outcome = th.annotate(run_id, tracking_uri=local.uri, config=th.Config(description="always", metrics=True))
     expected = (
         "the tag health.summary (the run has one of its own)",
         "the metric health/severity (the run has one of its own)",
@@ -470,7 +475,18 @@ def test_what_is_left_out_for_something_of_the_owners_is_told(local):
     assert outcome.report.notes == (f"not written: {'; '.join(expected)}",)
     assert local.tags(run_id).items() >= theirs.items()
     done = CliRunner().invoke(
-        cli, ["annotate", "--force", run_id, "--set", "description=always", "--tracking-uri", local.uri]
+        cli,
+        [
+            "annotate",
+            "--force",
+            run_id,
+            "--set",
+            "description=always",
+            "--set",
+            "metrics=true",
+            "--tracking-uri",
+            local.uri,
+        ],
     )
     shown = " ".join(done.stdout.split())
     assert "written onto the run, except the tag health.summary (the run has one of its own); the metric" in shown
@@ -478,12 +494,24 @@ def test_what_is_left_out_for_something_of_the_owners_is_told(local):
     document = (
         CliRunner()
         .invoke(
-            cli, ["annotate", "--json", "--force", run_id, "--set", "description=always", "--tracking-uri", local.uri]
+            cli,
+            [
+                "annotate",
+                "--json",
+                "--force",
+                run_id,
+                "--set",
+                "description=always",
+                "--set",
+                "metrics=true",
+                "--tracking-uri",
+                local.uri,
+            ],
         )
         .stdout
     )
     assert json.loads(document)["notes"] == list(outcome.report.notes)
-    again = th.annotate(run_id, tracking_uri=local.uri, config=th.Config(description="always"))
+    again = th.annotate(run_id, tracking_uri=local.uri, config=th.Config(description="always", metrics=True))
     assert again.status == "unchanged"
 
 

@@ -11,6 +11,7 @@ from mlflow.entities import Metric, Param, RunTag
 import tracker_health
 from tracker_health.cli import cli
 
+MEASURED = tracker_health.Config(metrics=True)
 TABLES = {
     "runs": "run_uuid",
     "tags": "run_uuid",
@@ -39,7 +40,7 @@ def annotated(sqlite_uri):
     client.log_batch(run, metrics=metrics, params=[Param("max_steps", "99")], tags=tags)
     client.set_terminated(run)
     before = rows(sqlite_uri, run)
-    assert tracker_health.annotate(f"mlflow:{run}", tracking_uri=sqlite_uri).status == "written"
+    assert tracker_health.annotate(f"mlflow:{run}", tracking_uri=sqlite_uri, config=MEASURED).status == "written"
     return run, before, rows(sqlite_uri, run)
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.stores import mlflow_tags
 from tests.stores.contract import (
     FAIL,
     PASS,
@@ -132,7 +133,8 @@ class DirectoryHarness:
 
 
 # The picture among the metrics is two files and a tag in MLflow's own form.
-OUR_TAGS = ("health.", "mlflow.loggedImages")
+IMAGES_TAG = "mlflow.loggedImages"
+OUR_TAGS = ("health.", IMAGES_TAG)
 OUR_PICTURES = "images/health~loss+"
 
 
@@ -172,7 +174,9 @@ class MlflowHarness:
         found = self.client.get_run(run)
         tags, note = dict(found.data.tags), found.data.tags.get("mlflow.note.content", "")
         tags.pop("mlflow.note.content", None)
-        own_tags = {key.removeprefix("health."): tags.pop(key) for key in list(tags) if key.startswith(OUR_TAGS)}
+        own_tags = mlflow_tags.ours(tags) | {key: tags[key] for key in tags if key == IMAGES_TAG}
+        own = [key for key in tags if key.startswith(OUR_TAGS)] + ["health"] * ("column" in own_tags)
+        tags = {key: value for key, value in tags.items() if key not in own}
         metrics = dict(found.data.metrics)
         own_metrics = {
             name.removeprefix("health/"): metrics.pop(name) for name in list(metrics) if name.startswith("health/")
@@ -248,9 +252,9 @@ class MlflowHarness:
         yield open_mlflow_run(run, self.readonly_uri)
 
     def supports(self, ability):
-        return (
-            "a server without accounts permits everything" if ability == "permissions" and not self.readonly_uri else ""
-        )
+        if ability == "permissions" and not self.readonly_uri:
+            return "a server without accounts permits everything"
+        return "each number is a chart" if ability == "numbers" else ""
 
 
 def counted(function, called):
@@ -284,7 +288,11 @@ class FolderHarness(MlflowHarness):
             super().__init__(str(root), experiment="Default")
 
     def supports(self, ability):
-        return "files have the permissions of their folders" if ability == "permissions" else ""
+        reasons = {
+            "permissions": "files have the permissions of their folders",
+            "numbers": "each number is a chart",
+        }
+        return reasons.get(ability, "")
 
 
 @pytest.mark.thinned(3)
@@ -295,7 +303,7 @@ class TestFileStore(StoreContract):
 
     def test_a_record_that_another_writes_this_moment_is_not_taken_for_none(self, harness, run, tmp_path):
         write(harness, run, PASS)
-        (record,) = tmp_path.glob(f"mlruns/*/{run}/tags/health.written")
+        (record,) = tmp_path.glob(f"mlruns/*/{run}/tags/health.digest")
         content = record.read_text()
         record.write_text("")  # as MLflow leaves it between opening the file and writing into it
         other = threading.Timer(0.05, record.write_text, [content])

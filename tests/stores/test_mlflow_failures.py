@@ -388,7 +388,7 @@ def test_the_address_of_another_experiment_is_told(server_uri):
 @pytest.mark.parametrize("prefix", ["", "mlflow:"])
 def test_ids_that_are_nearly_right_come_with_a_hint(local, prefix):
     run_id = local.run()
-    for name, hint in ((f"{run_id[:-1].upper()}A", "in lower case"), (run_id[:8], "all of its 32 characters")):
+    for name, hint in ((f"{run_id[:-1].upper()}A", "in lower case"), (f"{run_id[:8]}00", "no run's id begins so")):
         with pytest.raises(RunNotFound) as caught:
             th.check(prefix + name, tracking_uri=local.uri)
         assert hint in caught.value.hint

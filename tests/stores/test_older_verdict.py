@@ -9,6 +9,7 @@ import sys
 
 import mlflow
 import pytest
+from tests.stores import mlflow_tags
 
 import tracker_health as th
 
@@ -44,7 +45,7 @@ class Mlflow:
         trained(self.environment, f"import tracker_health; tracker_health.autolog()\n{code}" if hook else code)
 
     def step(self):
-        return int(self.client.get_run(self.run).data.tags["health.step"])
+        return int(mlflow_tags.ours(self.client.get_run(self.run).data.tags)["step"])
 
 
 class Wandb:

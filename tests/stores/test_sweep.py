@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
+from tests.stores import mlflow_tags
 
 from tracker_health import annotate, check, preset
 from tracker_health.cli import cli
@@ -33,7 +34,7 @@ def client_of(uri):
 
 
 def tags_of(uri, run):
-    return client_of(uri).get_run(run).data.tags
+    return mlflow_tags.expanded(client_of(uri).get_run(run).data.tags)
 
 
 def sweep_of(uri, name, *, stale_after=6 * 3600.0, **more):

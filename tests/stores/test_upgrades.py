@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
+from tests.stores import mlflow_tags
 
 from tracker_health import annotate, preset
 from tracker_health.cli import cli
@@ -57,7 +58,7 @@ def make(sqlite_uri):
 
 
 def tags_of(client, run):
-    return client.get_run(run).data.tags
+    return mlflow_tags.expanded(client.get_run(run).data.tags)
 
 
 @pytest.mark.parametrize("status", ["FINISHED", "FAILED", "KILLED"])

@@ -42,6 +42,8 @@ BASELINE = "baseline"
 IGNORED = "ignored"
 """The tag that lists which rules the verdict leaves out, and the preset, thresholds, roles and limits that were set."""
 
+SYMPTOMS, VERSION = "symptoms", "version"
+"""The tags that list what was seen, in a word for each finding, and the version of tracker-health."""
 CHILDREN = "children"
 """The tag that says of a parent run how the runs below it fared."""
 
@@ -63,6 +65,10 @@ NOTIFIED = "notified"
 """The tag that says about which causes of the run people were sent a message, as ``messages.SentMessages`` has it."""
 SHADOW = "shadow"
 """The one tag that a run gets while verdicts are only tried out."""
+
+OF_ANY_VERDICT = frozenset({BASELINE, CHILDREN, ENDED, ENDED_BY, IGNORED, JUDGED, RULES, SETTINGS, STEP, SUMMARY})
+PLAIN_NAMES = OF_ANY_VERDICT | {ACTION, CAUSE, CERTAINTY, CODES, EXPLAINED, SEVERITY, SYMPTOMS, VERSION}
+"""What an annotation writes besides verdict, digest and measures; the first, also where nothing could be judged."""
 
 MAX_HEADLINE_METRICS = 12
 _MOST_ERRORS = 5
@@ -221,9 +227,9 @@ def plan(
         digest=digest,
         tags={
             CODES: ",".join(result.code for result in findings),
-            "symptoms": ",".join(dict.fromkeys(result.symptom for result in findings)),
+            SYMPTOMS: ",".join(dict.fromkeys(result.symptom for result in findings)),
             SUMMARY: report.diagnosis.sentence if report.diagnosis is not None else report.summary,
-            "version": report.tool.version,
+            VERSION: report.tool.version,
             **_tags_of(report.diagnosis),
             **_unexplained(report),
             **known,

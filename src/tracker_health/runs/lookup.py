@@ -266,7 +266,7 @@ def _open_named(run: str | Path, tracking_uri: str | None) -> TrackedRun:
     try:
         return open_mlflow_run(run_id, tracking_uri)
     except RunNotFound:
-        if found := lone_run(run_id, tracking_uri):
+        if found := lone_run(run_id, tracking_uri) or _run_beginning(run_id, tracking_uri):
             return found
         raise
 

@@ -151,6 +151,9 @@ class StoredRun(Protocol):
     Empty where nothing is described.
     """
 
+    is_charted: bool
+    """Each number gets a chart on the run's page, among its owner's: that of the verdict is not worth one."""
+
     def marks_of_files(self, files: Mapping[str, bytes]) -> Mapping[str, Any]:  # noqa: ARG002 - for W&B's pages
         """The marks by which the tracker's pages show these files of an annotation: none, for most."""
         return {}

@@ -34,6 +34,7 @@ class TrackedRun(StoredRun):
     """What ``open_run`` gives. A store implements ``StoredRun``, and gets all that is below."""
 
     is_whole = is_marked_first = True
+    is_charted = False
     note = ""
 
     # What its tracker says

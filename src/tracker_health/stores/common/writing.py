@@ -23,10 +23,14 @@ from typing import Any
 
 from tracker_health.errors import UNREADABLE, RunError, WriteError
 from tracker_health.judge.annotations import (
+    ACK,
     EXIT,
     NOTIFIED,
+    OPEN,
     PENDING,
+    PLAIN_NAMES,
     REPORT_FILE,
+    SEVERITY,
     SHADOW,
     Annotations,
     incomplete,
@@ -79,6 +83,7 @@ class Writing:
         self._listed: Mapping[str, str] | None = None
         self._report = ""
         self._has_place = True
+        self._is_disturbed = text_of(self._marks, DIGEST).startswith(PENDING)
         self._wait_for_record()
         self._owns_note = owns_note(self._marks)
         self._take()
@@ -176,6 +181,8 @@ class Writing:
     def _values(self, annotations: Annotations) -> dict[str, Any]:
         """The marks to write besides verdict, digest and record."""
         metrics = {name: float(value) for name, value in annotations.metrics.items() if math.isfinite(value)}
+        if self._run.is_charted and metrics.keys() <= {SEVERITY}:
+            metrics = {}
         tags = {name: _cut(value) for name, value in annotations.tags.items() if value}
         return {**metrics, **tags, **self._run.marks_of_files(annotations.files)}
 
@@ -243,13 +250,26 @@ class Writing:
         if annotations and not (self._run.is_marked_first or is_annotated(self._marks) or self._earlier):
             self._mark, self._touched = "", self._ours_of(annotations, values)
             return self._touched
-        if not self._run.is_whole:
-            self._run.set_marks({DIGEST: self._mark})
-            self._require_mark()
-            self._take()
-        self._touched = self._ours_of(annotations, values)
-        self._run.set_marks({DIGEST: self._mark, WRITTEN: self._marked(self._earlier | self._touched).value or None})
+        self._touched = self._mark_names(annotations, values)
         return self._touched
+
+    def _mark_names(self, annotations: Annotations | None, values: Mapping[str, Any]) -> Written:
+        new = self._ours_of(annotations, values)
+        self._run.set_marks({DIGEST: self._mark, WRITTEN: self._marked(self._earlier | new).value or None})
+        return new
+
+    def _look_again(self) -> None:
+        """Take the run as it is now. Another one may have come and gone between our look and our mark, under which the
+        names of its marks were lost.
+        """
+        self._require_mark()
+        if others := self._appeared_marks():
+            self._is_disturbed = True
+            self._earlier |= others
+            self._owns_note |= has_markers(text_of(self._marks, NOTE)) and not has_markers(text_of(self._before, NOTE))
+            names = self._earlier | (self._touched or Written())
+            self._run.set_marks({DIGEST: self._mark, WRITTEN: self._marked(names).value})
+        self._before = dict(self._marks)
 
     def _marked(self, names: Written) -> Written:
         return replace(names, digest=self._pending)
@@ -262,24 +282,24 @@ class Writing:
 
     def _finish(self, marks: Mapping[str, Any], record: Written, annotations: Annotations) -> None:
         """Write our marks, take off those that no longer hold, and only then say that these are all."""
-        changes = {**marks, WRITTEN: record.value or None}
-        verdict = {VERDICT: str(annotations.verdict), DIGEST: record.digest}
+        all_marks = {**marks, WRITTEN: record.value or None, VERDICT: str(annotations.verdict), DIGEST: record.digest}
         seen = frozenset(self._listing() or ()) if self._run.is_whole else frozenset[str]()
         if self._run.is_whole:
-            self._run.set_marks({**changes, **verdict})
-        else:
-            self._run.set_marks(changes)
+            self._run.set_marks(all_marks)
+        else:  # in two steps: who writes a whole annotation in between leaves marks that are not ours, under any digest
+            last = {name: all_marks.pop(name) for name in (WRITTEN, DIGEST)}
+            self._run.set_marks(all_marks)
             self._require_mark()
-            if NOTE in marks and (cut := self._without_cut_note(text_of(marks, NOTE))) is not None:
-                record = replace(record, note=False, digest=incomplete(annotations.digest))
-                self._run.set_marks({NOTE: cut or None, WRITTEN: record.value or None})
-            self._run.set_marks({**verdict, DIGEST: record.digest})
-        self._require_ours(record, seen)
+            self._run.set_marks(last)
+        self._require_ours(record, seen, all_marks)
+        if NOTE in marks and (cut := self._without_cut_note(text_of(marks, NOTE))) is not None:
+            record = replace(record, note=False, digest=incomplete(annotations.digest))
+            self._run.set_marks({NOTE: cut or None, WRITTEN: record.value or None, DIGEST: record.digest})
 
-    def _require_ours(self, record: Written, seen: frozenset[str]) -> None:
-        """That nobody else wrote a whole annotation before our digest: its record would be there, or its files. And
-        that nobody who began with us and died left something that our record does not name. ``seen``: the files that
-        were listed before.
+    def _require_ours(self, record: Written, seen: frozenset[str], all_marks: Mapping[str, Any]) -> None:
+        """That nobody else wrote a whole annotation before our digest: its record would be there, its files or its
+        marks. And that nobody who began with us and died left something that our record does not name. ``seen``: the
+        files that were listed before.
         """
         self._run.look()
         marks = self._marks
@@ -290,11 +310,26 @@ class Writing:
             if self._run.is_whole:
                 raise self._overtaken()
             return
-        if Written.of(marks).value != record.value or self._has_strange_files(record, seen):
+        ours = Written.of(marks).value == record.value and not self._has_strange_marks(all_marks)
+        if not ours or self._has_strange_files(record, seen):
             raise self._overtaken()
+
+    def _has_strange_marks(self, written: Mapping[str, Any]) -> bool:
+        """Whether somebody else's marks are among ours. Text that a store may keep in another encoding is not
+        compared.
+        """
+        if self._run.is_whole:
+            return False
+        marks = self._marks
+        texts = {name: value for name, value in written.items() if isinstance(value, str) and value.isascii()}
+        answers = {NOTE, ACK, OPEN, *ours_by_form(marks)}
+        changed = any(text_of(marks, name) != value for name, value in texts.items() if name not in answers)
+        return changed or not self._appeared_marks().names <= written.keys()
 
     def _has_strange_files(self, record: Written, seen: frozenset[str]) -> bool:
         if not self._has_place or not (record.all_files or self._listed):
+            return False
+        if not (self._run.is_whole or self._is_disturbed):
             return False
         listed = self._listing()
         if listed is None:
@@ -318,14 +353,19 @@ class Writing:
         return overtaken(self._shown)
 
     def _appeared(self) -> Written:
-        """What is under names of ours and was not when we began."""
+        """What of an annotation is there and was not when we began."""
+        listed = self._listing() if self._listed is not None else None
+        files = frozenset(listed or ()) - frozenset(self._listed or ()) - self._theirs
+        return self._appeared_marks() | Written(files=frozenset(filter(is_file_name, files)))
+
+    def _appeared_marks(self) -> Written:
+        """Where its owner may write meanwhile, only what annotations consist of counts."""
         others = {VERDICT, DIGEST, WRITTEN, NOTE, NATIVE} | ours_by_form(self._marks)
         had = {name for name, value in self._before.items() if not _is_hidden(value)}
         has = {name for name, value in self._marks.items() if not _is_hidden(value) and value != OWNERS}
-        names = {name for name in has - had if not name.startswith(ENTRY_PREFIX)}
-        listed = self._listing() if self._listed is not None else None
-        files = frozenset(listed or ()) - frozenset(self._listed or ()) - self._theirs
-        return Written.naming(names - others, files=frozenset(filter(is_file_name, files)))
+        new = {name for name in has - had - others if not name.startswith(ENTRY_PREFIX)}
+        known = self._run.is_whole
+        return Written.naming(name for name in new if known or name in PLAIN_NAMES or is_measure(name))
 
     # Parts of the work
 
@@ -355,7 +395,7 @@ class Writing:
             ours |= frozenset(self._listing() or ()) & OUR_FILES  # what another annotator has left since we began
         left = self._run.delete_files(ours - files - self._theirs)
         if not self._run.is_whole:
-            self._require_mark()
+            self._look_again()
         return left
 
     def _stale(self, names: Iterable[str]) -> dict[str, None]:

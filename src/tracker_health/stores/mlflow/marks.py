@@ -1,19 +1,68 @@
-"""Our marks on an MLflow run: tags ``health.NAME``, metrics ``health/NAME`` for numbers, and its description."""
+"""Our marks on an MLflow run: tags ``health.NAME``, metrics ``health/NAME`` for numbers, and its description.
+
+MLflow shows every tag in its tables and on the page of a run. What only programs read is therefore kept in one of them,
+behind the digest: ``0123456789abcdef {"settings": ...}``. Before version 0.2 each such mark was a tag of its own.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tracker_health.stores.common.record import NOTE, OWNERS, Mark, is_measure
+from tracker_health.judge.annotations import (
+    ACK,
+    BASELINE,
+    CAUSE,
+    CERTAINTY,
+    ENDED_BY,
+    EXPLAINED,
+    JUDGED,
+    OPEN,
+    PENDING,
+    PLAIN_NAMES,
+    RULES,
+    SETTINGS,
+    STEP,
+    SYMPTOMS,
+    VERSION,
+)
+from tracker_health.stores.common.ownership import OUR_FILES
+from tracker_health.stores.common.record import (
+    DIGEST,
+    MAX_MARK,
+    NOTE,
+    OWNERS,
+    VERDICT,
+    WRITTEN,
+    Mark,
+    Written,
+    is_annotated,
+    is_measure,
+    text_of,
+)
+from tracker_health.words.acknowledgements import is_ack_mark, is_open_mark
+from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 NOTE_TAG = "mlflow.note.content"
+COLUMN_TAG = "health"
+"""The tag that reads well as the only column of a table: verdict, cause, and how sure that is."""
 _TAG, _METRIC = "health.", "health/"
+
+_BEHIND = (WRITTEN, SETTINGS, RULES, STEP, ENDED_BY, CERTAINTY, EXPLAINED, BASELINE, JUDGED, VERSION, SYMPTOMS)
+"""The marks behind the digest. Where there is no room for all, the last are left out."""
+_IN_ONE_TAG = frozenset({DIGEST, *_BEHIND})
+_OF_RECORD = frozenset({DIGEST, WRITTEN})
+_NO_DIGEST = "-"
+"""In the place of a digest: what could not be deleted is noted down without a verdict, too."""
+_BEGUN = re.compile(r"(?:(?:[0-9a-f]{16}|pending:[0-9a-f]{8}|-) \{.*)?", re.DOTALL)
 
 
 def latest_points(run: Any) -> dict[str, Any]:
@@ -23,32 +72,106 @@ def latest_points(run: Any) -> dict[str, Any]:
 
 def marks_in(tags: Mapping[str, str]) -> dict[str, Mark]:
     """The marks among a run's tags."""
-    found = {key.removeprefix(_TAG): value for key, value in tags.items() if key.startswith(_TAG)}
-    return {name: value for name, value in found.items() if not is_measure(name)}
+    return _parsed(tags).marks
 
 
 def called(name: str) -> str:
     """What MLflow calls a mark of this name."""
     if name == NOTE:
         return NOTE_TAG
-    return f"the metric {_METRIC}{name}" if is_measure(name) else f"the tag {_TAG}{name}"
+    if is_measure(name):
+        return f"the metric {_METRIC}{name}"
+    return f"the tag {_TAG}{DIGEST if name in _IN_ONE_TAG else name}"
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """A run's tags as marks. ``apart``: those behind the digest of which there is a tag of an earlier version's.
+    ``has_column``: the tag for tables is ours.
+    """
+
+    marks: dict[str, Mark]
+    apart: frozenset[str] = frozenset()
+    has_column: bool = False
+
+
+def _parsed(tags: Mapping[str, str]) -> _Parsed:
+    found: dict[str, Mark] = {key.removeprefix(_TAG): value for key, value in tags.items() if key.startswith(_TAG)}
+    found = {name: value for name, value in found.items() if not is_measure(name)}
+    digest, _, behind = text_of(found, DIGEST).partition(" ")
+    document = _document(behind)
+    marks = {name: value for name, value in found.items() if name not in _IN_ONE_TAG}
+    if document is None:
+        # No earlier version wrote a column: somebody has changed the digest since, or taken it off.
+        is_ours = text_of(found, VERDICT) in set(Verdict) and _column_says(tags, text_of(found, VERDICT))
+        if DIGEST in found and _BEGUN.fullmatch(text_of(found, DIGEST)):
+            # Read while it was written, as in a store of files: a record that is not legible yet.
+            return _Parsed(marks | {WRITTEN: behind} | ({DIGEST: PENDING} if is_ours else {}), has_column=is_ours)
+        return _presumed(marks) if is_ours else _parsed_of_earlier_version(found)
+    marks |= {name: str(document[name]) for name in _BEHIND[1:] if name in document}
+    if isinstance(written := document.get(WRITTEN), dict):
+        beside = [name for name in _BEHIND[1:] if name in document]
+        marks[WRITTEN] = _rewritten(written, beside, {} if digest == _NO_DIGEST else {"digest": digest})
+    if digest != _NO_DIGEST:
+        marks[DIGEST] = digest
+    apart = document.get("apart")
+    listed = [name for name in apart if name in _BEHIND and name in found] if isinstance(apart, list) else []
+    return _Parsed(marks, frozenset(listed), document.get("column") is True)
+
+
+def _column_says(tags: Mapping[str, str], verdict: str) -> bool:
+    return tags.get(COLUMN_TAG, "").partition(" ")[0] == verdict.upper()
+
+
+def _presumed(marks: dict[str, Mark]) -> _Parsed:
+    """The marks of an annotation of which nothing says any more what it wrote: what goes by our names is ours."""
+    answers = {name for name, is_ours in ((ACK, is_ack_mark), (OPEN, is_open_mark)) if is_ours(text_of(marks, name))}
+    names = Written.naming(marks.keys() & (PLAIN_NAMES | answers), files=OUR_FILES, note=True, digest=PENDING)
+    return _Parsed(marks | {DIGEST: PENDING, WRITTEN: names.value}, has_column=True)
+
+
+def _parsed_of_earlier_version(found: dict[str, Mark]) -> _Parsed:
+    ours = Written.of(found)
+    if not (ours or is_annotated(found)):  # names as of these are its owner's, and in nobody's way
+        return _Parsed({name: value for name, value in found.items() if name not in _BEHIND})
+    return _Parsed(found, frozenset(name for name in _BEHIND if name in found and name in {WRITTEN, *ours.tags}))
+
+
+def _rewritten(written: Mapping[str, Any], names: Iterable[str], more: Mapping[str, str]) -> str:
+    """The record as all stores have it: it names the marks that lie beside it, and the digest before it."""
+    tags = written.get("tags")
+    listed = [*tags, *names] if isinstance(tags, list) else tags
+    return json.dumps({**more, **written, "tags": listed})
+
+
+def _document(text: str) -> dict[str, Any] | None:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
 
 
 class MlflowMarks(dict[str, Mark]):
-    """The marks of one run, as its record has them and as they were changed since."""
+    """The marks of one run, as its record has them and as they were changed since. ``waiting``: changes of what lies
+    behind the digest, which are written together with it.
+    """
 
-    def __init__(self, client: MlflowClient, run: Any) -> None:
-        self._client, self._id = client, run.info.run_id
+    def __init__(self, client: MlflowClient, run: Any, waiting: dict[str, Mark | None]) -> None:
+        self._client, self._id, self._waiting = client, run.info.run_id, waiting
         self._latest = {
             name: point
             for key, point in latest_points(run).items()
             if key.startswith(_METRIC) and is_measure(name := key.removeprefix(_METRIC))
         }
         tags = run.data.tags
-        super().__init__(marks_in(tags))
+        parsed = _parsed(tags)
+        super().__init__(parsed.marks)
         self |= {name: OWNERS if point.step else point.value for name, point in self._latest.items()}
         if NOTE_TAG in tags:
             self[NOTE] = tags[NOTE_TAG]
+        self._apart, self._has_column = parsed.apart, parsed.has_column
+        self._may_have_column = self._has_column or COLUMN_TAG not in tags
 
     def __contains__(self, name: object) -> bool:
         """Whether the run has such a mark. A number whose latest value is NaN may be one that we hid."""
@@ -62,19 +185,67 @@ class MlflowMarks(dict[str, Mark]):
         return any(point.step != 0 for point in points) or all(math.isnan(point.value) for point in points)
 
     def change(self, changes: Mapping[str, Mark | None]) -> frozenset[str]:
-        """See ``StoredRun.set_marks``."""
+        """See ``StoredRun.set_marks``. All that is written is one request, the digest last."""
         from mlflow.entities import RunTag
 
-        tags = {name: value for name, value in changes.items() if not is_measure(name)}
-        self._delete([name for name, value in tags.items() if value is None and dict.__contains__(self, name)])
-        if note := tags.pop(NOTE, None):
-            self._client.set_tag(self._id, NOTE_TAG, note)
+        texts = {name: value for name, value in changes.items() if not is_measure(name)}
+        self._waiting |= {name: texts.pop(name) for name in _BEHIND[1:] if name in texts}
+        if not _OF_RECORD.isdisjoint(texts):
+            texts = {**self._waiting, **texts}
+            self._waiting.clear()
+        gone = [name for name, value in texts.items() if value is None and dict.__contains__(self, name)]
         points, hidden = self._points({name: value for name, value in changes.items() if is_measure(name)})
-        written = [RunTag(f"{_TAG}{name}", str(value)) for name, value in tags.items() if value is not None]
+        for name in gone:
+            del self[name]
+        self |= {name: value for name, value in {**changes, **texts}.items() if value is not None}
+        written = {_key(name): value for name, value in texts.items() if value is not None and name not in _IN_ONE_TAG}
+        lost = [_key(name) for name in gone if name not in _IN_ONE_TAG]
+        if VERDICT in texts and self._may_have_column:
+            written |= {COLUMN_TAG: self._column()} if VERDICT in self else {}
+            lost += [COLUMN_TAG] if VERDICT not in self and self._has_column else []
+        if not _OF_RECORD.isdisjoint(texts):
+            lost += self._settle_earlier_version()
+            digest = self._digest()
+            written |= {_key(DIGEST): digest} if digest else {}
+            lost += [] if digest or DIGEST not in gone else [_key(DIGEST)]
+        for key in lost:
+            remove_tag(self._client, self._id, key)
         if points or written:
-            self._client.log_batch(self._id, metrics=points, tags=written)
-        self |= {name: value for name, value in changes.items() if value is not None}
+            tags = [RunTag(key, str(value)) for key, value in written.items()]
+            self._client.log_batch(self._id, metrics=points, tags=tags)
         return hidden
+
+    def _column(self) -> str:
+        """For the tag for tables: ``FAIL learning-rate-too-high (certain)``."""
+        verdict, cause = text_of(self, VERDICT).upper(), text_of(self, CAUSE)
+        return f"{verdict} {cause} ({text_of(self, CERTAINTY)})" if cause else verdict
+
+    def _settle_earlier_version(self) -> list[str]:
+        """The tags of an earlier version that go: their content lies behind the digest, once that is whole."""
+        if text_of(self, DIGEST).startswith(PENDING):
+            return []
+        gone, self._apart = sorted(self._apart), frozenset()
+        return [_key(name) for name in gone]
+
+    def _digest(self) -> str:
+        """For the tag of the digest: it and all that lies behind it; "" where there is nothing to say."""
+        digest = text_of(self, DIGEST)
+        names = [name for name in _BEHIND if dict.__contains__(self, name)]
+        if not (digest or names):
+            return ""
+        flags: dict[str, Any] = {"column": True} if self._may_have_column else {}
+        flags |= {"apart": sorted(self._apart)} if self._apart else {}
+        while True:
+            behind: dict[str, Any] = {name: text_of(self, name) for name in names}
+            if written := _document(behind.get(WRITTEN, "")):
+                tags = [name for name in written.get("tags", ()) if name not in names]
+                behind[WRITTEN] = {**written, "tags": tags}
+                if written.get("digest") == digest:
+                    del behind[WRITTEN]["digest"]
+            value = f"{digest or _NO_DIGEST} {json.dumps({**flags, **behind})}"
+            if len(value) <= MAX_MARK or names == [WRITTEN]:
+                return value
+            names.pop()
 
     def _points(self, numbers: Mapping[str, Any]) -> tuple[list[Any], frozenset[str]]:
         """The points that give the run these numbers, and the names of those that hide one: a metric cannot be deleted,
@@ -96,10 +267,9 @@ class MlflowMarks(dict[str, Mark]):
             points.append(Metric(f"{_METRIC}{name}", value, timestamp, 0 if last is None else last.step))
         return points, frozenset(hidden)
 
-    def _delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            remove_tag(self._client, self._id, NOTE_TAG if name == NOTE else f"{_TAG}{name}")
-            self.pop(name, None)
+
+def _key(name: str) -> str:
+    return NOTE_TAG if name == NOTE else f"{_TAG}{name}"
 
 
 def remove_tag(client: MlflowClient, run_id: str, tag: str) -> None:

@@ -30,7 +30,7 @@ from tracker_health.roles import OWN_PREFIXES
 from tracker_health.run_files.reading import opened_files
 from tracker_health.run_files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.base import RunRecord
-from tracker_health.stores.common.record import Written
+from tracker_health.stores.common.record import Mark, Written
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.children import children_of
@@ -117,6 +117,7 @@ class MlflowRun(TrackedRun):
     """A run that is tracked in MLflow, as it was when opened."""
 
     is_whole = False
+    is_charted = True
     note = "block"
 
     def __init__(
@@ -132,6 +133,7 @@ class MlflowRun(TrackedRun):
         self._uri = uri
         self._run = run
         self._addressed = addressed
+        self._waiting: dict[str, Mark | None] = {}
         self._artifacts = ArtifactTree(client, run, uri, None if batch is None else batch.empty_runs)
 
     @cached_property
@@ -291,7 +293,7 @@ class MlflowRun(TrackedRun):
 
     @cached_property
     def _marks(self) -> MlflowMarks:
-        return MlflowMarks(self._client, self._run)
+        return MlflowMarks(self._client, self._run, self._waiting)
 
     def set_marks(self, changes: Mapping[str, Any]) -> frozenset[str]:
         return self._marks.change(changes)

@@ -6,27 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from tracker_health.judge.annotations import (
-    ACK,
-    ACTION,
-    BASELINE,
-    CAUSE,
-    CERTAINTY,
-    CODES,
-    ENDED,
-    ENDED_BY,
-    EXPLAINED,
-    IGNORED,
-    JUDGED,
-    NOTIFIED,
-    OPEN,
-    PENDING,
-    RULES,
-    SETTINGS,
-    SEVERITY,
-    STEP,
-    SUMMARY,
-)
+from tracker_health.judge.annotations import ACK, NOTIFIED, OF_ANY_VERDICT, OPEN, PENDING, PLAIN_NAMES
 from tracker_health.rules.registry import probe_classes
 from tracker_health.stores.common.ownership import OUR_FILES
 from tracker_health.stores.common.record import (
@@ -53,9 +33,7 @@ ENTRIES_KEY = f"{OWN_KEY}acks"
 """In the summary: all entries as a list, for whoever reads many runs. What counts are the files that it is made of."""
 
 _NO_MARKS = frozenset({ENTRIES_KEY, f"{OWN_KEY}{LIVE}", f"{OWN_KEY}{STOP}"})  # the last two are tags
-_OF_ANY_VERDICT = frozenset({BASELINE, ENDED, ENDED_BY, IGNORED, JUDGED, RULES, SETTINGS, STEP, SUMMARY})
-_PLAIN_NAMES = _OF_ANY_VERDICT | {SEVERITY, CODES, "symptoms", "version", EXPLAINED, NOTIFIED, ACK, OPEN}
-_PLAIN_NAMES |= {CAUSE, CERTAINTY, ACTION, *MEDIA_KEYS.values()}
+_PLAIN_NAMES = PLAIN_NAMES | {NOTIFIED, ACK, OPEN, *MEDIA_KEYS.values()}
 
 
 def marks_in(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +67,7 @@ def _synced(marks: Marks) -> Written:
     if recorded is None or recorded.digest == PENDING or recorded.verdict is None:
         return Written()
     if recorded.verdict is Verdict.SKIP:
-        return Written.naming(marks.keys() & _OF_ANY_VERDICT)
+        return Written.naming(marks.keys() & OF_ANY_VERDICT)
     rules = {probe.name.replace("-", "_") for probe in probe_classes()}
     ours = {name for name in marks if name in _PLAIN_NAMES or name.partition("/")[0] in rules}
     return Written.naming(ours, files=OUR_FILES | LOCAL_COPIES.keys())
