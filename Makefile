@@ -11,7 +11,7 @@ FRAMEWORK_TESTS := tests/hooks/test_frameworks.py tests/monitor/test_lightning.p
     tests/live/test_keras_health.py tests/live/test_lightning_health.py tests/live/test_ray.py tests/live/test_transformers_health.py \
     tests/stores/test_checkpoint_formats.py tests/test_examples.py tests/test_posttraining.py
 
-LOWEST_NEEDS := graphql-core hypothesis jsonschema pytest pytest-xdist
+LOWEST_NEEDS := graphql-core hypothesis jsonschema pytest pytest-timeout pytest-xdist
 LOWEST_TESTS := tests/readers/test_torch_distributed.py tests/readers/test_torch_zip.py \
     tests/readers/test_safetensors_header.py tests/monitor/test_dumps.py tests/monitor/test_gap_monitor.py \
     tests/monitor/test_odd_models.py tests/monitor/test_statistics.py tests/monitor/test_trackers.py \
