@@ -412,7 +412,7 @@ class Hostile:
 
 def test_paths_that_leave_the_run_are_ignored():
     budget = _Budget(1000, 10)
-    paths = [entry.path for entry in _walk(Hostile(), budget)]
+    paths = [entry.path for entry in _walk(Hostile(), budget, set())]
     assert paths[:3] == ["ok", "deeper/ok", "x/ok"]
     assert all(is_plain(path) and path.endswith("ok") for path in paths)
     assert budget.exceeded

@@ -30,7 +30,7 @@ from tracker_health.roles import OWN_PREFIXES
 from tracker_health.run_files.reading import opened_files
 from tracker_health.run_files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.base import RunRecord
-from tracker_health.stores.common.record import Mark, Written
+from tracker_health.stores.common.record import Mark, Written, is_annotated
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.children import children_of
@@ -307,6 +307,8 @@ class MlflowRun(TrackedRun):
         return translated("its files could not be written", self._uri, otherwise=ReadError, at=at)
 
     def list_files(self) -> Mapping[str, str]:
+        if self._artifacts.lacks_our_folder and not is_annotated(self._marks):  # known since it was judged
+            return {}
         with self._reaching_files():
             return dict.fromkeys(self._own_files.listed(Written.of(self._marks).all_files), "")
 

@@ -94,6 +94,8 @@ class ArtifactTree(FetchedFiles):
         self._run = run
         self._uri = uri
         self._empty_runs = empty_runs
+        self._at_the_top: set[str] = set()
+        self._lacks_our_folder = False
         self.apart = ""
         """Why artifacts are out of reach from here, which is no failure; known once they were to be listed."""
 
@@ -157,14 +159,21 @@ class ArtifactTree(FetchedFiles):
 
     def _walk_roots(self, budget: _Budget) -> Iterator[tuple[RunFile, _Root, str]]:
         for root in self._roots():
-            empty = True
+            empty, is_own = True, root.location == self._location
             with self._listing_of(root.location):
-                for entry in _walk(root.repository, budget):
+                for entry in _walk(root.repository, budget, self._at_the_top if is_own else set()):
                     empty = False
                     path = str(PurePosixPath(root.prefix, entry.path))
                     yield RunFile(path=path, size=entry.file_size or 0), root, entry.path
-            if self._empty_runs and root.location == self._location:
+            if is_own and not budget.exceeded:
+                self._lacks_our_folder = HEALTH_FOLDER not in self._at_the_top
+            if self._empty_runs and is_own:
                 self._empty_runs.note(self._run, empty=empty)
+
+    @property
+    def lacks_our_folder(self) -> bool:
+        """Whether the run's server has listed its artifacts, and none goes by the name of our folder."""
+        return self._lacks_our_folder and self._location.startswith(_OF_SERVER)
 
     def _listing_of(self, location: str) -> AbstractContextManager[None]:
         return translated("the artifacts could not be listed", self._uri, otherwise=ReadError, at=location)
@@ -259,8 +268,10 @@ def _regular(path: Path) -> Path:
     return path
 
 
-def _walk(repository: Any, budget: _Budget) -> Iterator[Any]:
-    """MLflow's entries for all files, folder by folder, until the budget is spent."""
+def _walk(repository: Any, budget: _Budget, at_the_top: set[str]) -> Iterator[Any]:
+    """MLflow's entries for all files, folder by folder, until the budget is spent. ``at_the_top``: gets the names of
+    all that is not within a folder.
+    """
     folders = [("", 0)]
     while folders:
         folder, depth = folders.pop(0)
@@ -269,6 +280,8 @@ def _walk(repository: Any, budget: _Budget) -> Iterator[Any]:
         for entry in repository.list_artifacts(folder or None):
             if not budget.lasts(entries=1):
                 return
+            if not folder:
+                at_the_top.add(entry.path)
             inside = entry.path.startswith(f"{folder}/") if folder else True
             if not inside or not is_plain(entry.path):
                 continue
