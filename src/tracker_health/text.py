@@ -18,6 +18,7 @@ _CLAUSE_ENDS = re.compile(r"(?:[;:] |\. (?=[A-Z]))")
 NAME_WIDTH = 60
 """Characters of a metric's or a parameter's name that a sentence shows."""
 
+_CAPITALIZED = re.compile(r"[A-Z][a-z'-]*[,:.]?")
 _WORD = re.compile(r"[A-Za-z'-]+[,:.]?")
 
 
@@ -98,6 +99,11 @@ def sentence(text: str) -> str:
     return (text if is_name else text[:1].upper() + text[1:]) + (
         "" if text.endswith((".", "!", "?")) or not text else "."
     )
+
+
+def uncapitalized(text: str) -> str:
+    """A sentence as the rest of another: without the capital at its beginning, unless that is a name or a number."""
+    return text[:1].lower() + text[1:] if _CAPITALIZED.fullmatch(text.partition(" ")[0]) else text
 
 
 def split_sentence(text: str) -> tuple[str, str]:

@@ -34,14 +34,16 @@ from tracker_health.roles import (
 )
 from tracker_health.rules.probe import Probe, thresholds_of
 from tracker_health.rules.registry import plugins, probe_classes
-from tracker_health.text import count, listing, printable
+from tracker_health.text import count, listing, printable, uncapitalized
 from tracker_health.words.diagnosis import Diagnosis
 from tracker_health.words.ending import Ended
 from tracker_health.words.retired import retired_rule
 from tracker_health.words.verdict import Verdict, worst_verdict
 
 NOTHING_VOUCHES = "nothing here shows whether training worked"
+NOT_UNDERSTOOD = "no metric is understood as a loss, an accuracy or a reward"
 _REASON_CHARACTERS = 400
+_ON_CURVES, _ON_ENDS = "LOS", frozenset({"RUN003", "RUN004"})
 
 
 def configured_probes(config: Config) -> tuple[Probe, ...]:
@@ -233,9 +235,23 @@ def _diagnosed(
         return None, ()
     try:
         with np.errstate(all="ignore"):
-            return diagnosis_of(evidence, results, {probe.code: probe.thresholds for probe in probes}), ()
+            found = diagnosis_of(evidence, results, {probe.code: probe.thresholds for probe in probes})
+            return _with_healthy_part(found, evidence, results), ()
     except Exception as error:  # noqa: BLE001
         return None, (f"the cause could not be worked out: {printable(named(error))}",)
+
+
+def _with_healthy_part(
+    diagnosis: Diagnosis | None, evidence: Evidence, results: Sequence[ProbeResult]
+) -> Diagnosis | None:
+    """The diagnosis of a run of which only the end was bad, with what its curves were until then."""
+    voting = [one for one in results if one.votes]
+    found = {one.code for one in voting if one.verdict in (Verdict.WARN, Verdict.FAIL)}
+    curves_pass = any(one.verdict is Verdict.PASS and one.code.startswith(_ON_CURVES) for one in voting)
+    last = _last_step(evidence)
+    if diagnosis is None or not found <= _ON_ENDS or not curves_pass or last is None:
+        return diagnosis
+    return replace(diagnosis, sentence=f"Healthy up to step {last}, then {uncapitalized(diagnosis.sentence)}")
 
 
 def tool_of(config: Config) -> ToolInfo:
@@ -264,7 +280,7 @@ def _notes(evidence: Evidence, config: Config, unknown: list[str]) -> Iterable[s
             yield printable(f"the steps of {series.name} began again after {passed}: only what came then is judged")
     if unknown:
         seen = listing(unknown)
-        note = f"no metric is understood as a loss, an accuracy or a reward: {seen}; set roles.train_loss to name one"
+        note = f"{NOT_UNDERSTOOD}: {seen}; set roles.train_loss to name one"
         yield printable(note, _REASON_CHARACTERS)
     names = sorted(evidence.info.metric_names)
     for role in config.unmatched_roles(names):
@@ -308,9 +324,13 @@ def _uses(evidence: Evidence) -> Iterable[SeriesUse]:
         )
 
 
+def _last_step(evidence: Evidence) -> int | None:
+    return max((int(one.steps.max()) for one in evidence.series if one.role and len(one)), default=None)
+
+
 def _so_far(evidence: Evidence) -> str:
     """Of a run that goes on and in which nothing was found."""
-    last = max((int(one.steps.max()) for one in evidence.series if one.role and len(one)), default=None)
+    last = _last_step(evidence)
     return HEALTHY_SO_FAR if last is None else f"{HEALTHY_SO_FAR} up to step {last}"
 
 

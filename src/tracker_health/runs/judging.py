@@ -11,8 +11,8 @@ from tracker_health.errors import StoreUnavailable, described
 from tracker_health.evidence import Evidence, Part, Request
 from tracker_health.facts.likely_roles import likely_roles
 from tracker_health.judge.checkpoint_choice import onset_of, rewind_of
-from tracker_health.judge.engine import diagnose, needs_of, not_understood
-from tracker_health.report.result import ErrorEntry, Report
+from tracker_health.judge.engine import NOT_UNDERSTOOD, diagnose, needs_of, not_understood
+from tracker_health.report.result import SET_ROLES, ErrorEntry, Report
 from tracker_health.runs.lookup import shown_name
 from tracker_health.runs.outcome import Outcome, add_note
 from tracker_health.runs.run_config import open_with_config
@@ -87,7 +87,11 @@ def _add_what_to_set(run: TrackedRun, report: Report, evidence: Evidence, config
         said = likely_roles(one for one in every.series if one.name in unknown)
     except Exception as error:  # noqa: BLE001  the verdict is as good without it
         return add_note(report, f"which metric may be a loss was not looked for: {printable(described(error), 300)}")
-    return replace(report, summary=f"{report.summary}; {said}") if said else report
+    if not said:
+        return report
+    why, what, _ = report.summary.rpartition(f"; {SET_ROLES}")  # which role to set, to whichever metric
+    notes = tuple(one for one in report.notes if not one.startswith(NOT_UNDERSTOOD))  # as the summary says now
+    return replace(report, summary=f"{why if what else report.summary}; {said}", notes=notes)
 
 
 def _add_way_back(run: TrackedRun, report: Report, evidence: Evidence, request: Request) -> Report:

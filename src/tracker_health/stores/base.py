@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tracker_health.errors import WriteError
@@ -23,7 +23,7 @@ class Recorded:
     which step of its history; None where that was not known. ``ended``: how it says that the run ended. ``rules``:
     under which version of the rules; None where it does not say. ``codes``: of what was found; ``cause``: of that, ""
     for none that is likely; ``certainty``: how sure that is; ``explained``: the codes that the cause explains.
-    ``notified``: about what people were sent a message, as ``messages.SentMessages`` has it.
+    ``notified``: about what people were sent a message, as ``messages.SentMessages`` has it. ``summary``: the sentence.
     """
 
     digest: str
@@ -37,6 +37,12 @@ class Recorded:
     certainty: str = ""
     explained: tuple[str, ...] = ()
     notified: str = ""
+    summary: str = field(default="", compare=False)
+
+    @property
+    def headline(self) -> str:
+        """What it says in a sentence, behind the cause where there is one; empty where it says nothing."""
+        return f"{self.cause} ({self.certainty}): {self.summary}" if self.cause and self.certainty else self.summary
 
     @property
     def is_whole(self) -> bool:

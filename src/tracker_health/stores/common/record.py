@@ -153,6 +153,7 @@ def recorded_on(marks: Marks) -> Recorded | None:
         certainty=text_of(marks, CERTAINTY),
         explained=_listed(marks, EXPLAINED) or codes,
         notified=text_of(marks, NOTIFIED),
+        summary=text_of(marks, SUMMARY),
     )
 
 
