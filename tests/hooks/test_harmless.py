@@ -75,8 +75,10 @@ def test_no_interpreter_no_room_no_standard_error(monkeypatch, tmp_path, capsys)
     assert safely(finish.ended, run) is None
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.count("tracker-health: the hook failed and left the run alone: ") == 2
-    assert told.err.count("tracker-health: the judge is gone, and has given no verdict") == 2
+    failed = told.err.count("tracker-health: the hook failed and left the run alone: ")
+    gone = told.err.count("tracker-health: the judge is gone, and has given no verdict")
+    assert failed + gone == 4
+    assert gone >= 1, "of a judge that comes up, and goes before anything could be written to it, either is said"
     assert "the program is frozen" in told.err
     monkeypatch.delattr(sys, "frozen")
     monkeypatch.setattr(judge, "_SHELL", ("/no/such/sh", *judge._SHELL[1:]))

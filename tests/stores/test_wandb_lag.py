@@ -74,7 +74,8 @@ def test_a_verdict_on_a_part_is_given_again(run):
 
 def test_a_run_that_goes_on_is_judged_at_once(run, waits):
     run.state = "running"
-    assert (th.check("wandb:team/proj/abc").verdict, waits) == ("pass", [])
+    found = th.check("wandb:team/proj/abc")
+    assert (found.verdict, found.is_healthy_so_far, waits) == ("skip", True, [])
 
 
 def test_what_has_not_come_for_long_does_not_come(run, waits):

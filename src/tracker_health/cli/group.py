@@ -61,7 +61,7 @@ EXAMPLES: Mapping[str, str] = {
     "summary": "tracker-health summary --experiment my-experiment --by week",
     "sweep": "tracker-health sweep --since 7d --dry-run",
     "tensors": "tracker-health tensors outputs/checkpoint-500",
-    "view": "tracker-health view --project my-team/my-project",
+    "view": "tracker-health view --experiment my-experiment",
 }
 """One command line to copy for each command."""
 

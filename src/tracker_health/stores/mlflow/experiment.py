@@ -220,6 +220,19 @@ def _named(client: MlflowClient, name: str) -> Any:
         return None
 
 
+def experiment_named(name: str, tracking_uri: str | None) -> tuple[MlflowClient, str, Any]:
+    """MLflow's record of an experiment, by its name, its id or the address of its page, with a client and its URI.
+
+    Raises:
+        RunNotFound: there is no such experiment.
+        RunError: the store cannot be reached, or the experiment is deleted.
+    """
+    client, uri, (named,) = _opened([name], tracking_uri)
+    (known,) = _experiments(client, uri, [named])
+    with translated(f"the experiment {printable(name, 80)}", uri):
+        return client, uri, client.get_experiment(known)
+
+
 def _experiments(client: MlflowClient, uri: str, names: Sequence[str]) -> dict[str, str]:
     """The names of experiments by their ids; of all without names."""
     if folder := folder_of(uri):

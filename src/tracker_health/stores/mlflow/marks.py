@@ -19,6 +19,7 @@ from tracker_health.judge.annotations import (
     BASELINE,
     CAUSE,
     CERTAINTY,
+    CODES,
     ENDED_BY,
     EXPLAINED,
     JUDGED,
@@ -200,9 +201,11 @@ class MlflowMarks(dict[str, Mark]):
         self |= {name: value for name, value in {**changes, **texts}.items() if value is not None}
         written = {_key(name): value for name, value in texts.items() if value is not None and name not in _IN_ONE_TAG}
         lost = [_key(name) for name in gone if name not in _IN_ONE_TAG]
-        if VERDICT in texts and self._may_have_column:
-            written |= {COLUMN_TAG: self._column()} if VERDICT in self else {}
-            lost += [COLUMN_TAG] if VERDICT not in self and self._has_column else []
+        begins = str(texts.get(DIGEST)).startswith(PENDING)
+        if self._may_have_column and (begins or (VERDICT in texts and VERDICT in self)):
+            written = {COLUMN_TAG: self._column(), **written}
+        if self._has_column and not (VERDICT in self or DIGEST in self):
+            lost.append(COLUMN_TAG)
         if not _OF_RECORD.isdisjoint(texts):
             lost += self._settle_earlier_version()
             digest = self._digest()
@@ -216,9 +219,14 @@ class MlflowMarks(dict[str, Mark]):
         return hidden
 
     def _column(self) -> str:
-        """For the tag for tables: ``FAIL learning-rate-too-high (certain)``."""
-        verdict, cause = text_of(self, VERDICT).upper(), text_of(self, CAUSE)
-        return f"{verdict} {cause} ({text_of(self, CERTAINTY)})" if cause else verdict
+        """For the tag for tables: ``FAIL learning-rate-too-high (certain)``, or the code of a finding without a cause.
+        Before the first verdict is there, it is pending, and then the first of our tags in the order that they came in.
+        """
+        if VERDICT not in self:
+            return PENDING.upper()
+        what = text_of(self, CAUSE) or text_of(self, CODES).partition(",")[0]
+        sure = self._waiting.get(CERTAINTY, text_of(self, CERTAINTY))
+        return " ".join([text_of(self, VERDICT).upper(), *filter(None, [what, f"({sure})" if what and sure else ""])])
 
     def _settle_earlier_version(self) -> list[str]:
         """The tags of an earlier version that go: their content lies behind the digest, once that is whole."""
