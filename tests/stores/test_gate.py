@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tracker_health import annotate
+from tracker_health import annotate, clear_annotations
 from tracker_health.cli import cli
 from tracker_health.config import preset
 from tracker_health.fleet.gate import GateOptions, Watch
@@ -327,3 +327,30 @@ def test_in_shadow_nothing_is_kept_back_and_one_tag_says_what_would_have_been(se
     code, answer = answer_of(server_uri, "--shadow", f"models:/{name}/1")
     assert (code, answer["answer"]) == (0, "bad model")
     assert tags_of(server_uri, name) == {"health.shadow": "fail"}
+
+
+def described(uri, name):
+    return client_of(uri).get_model_version(name, "1").description
+
+
+def test_the_registry_has_the_sentence_and_the_report_in_the_description_below_the_owners_words(server_uri, tmp_path):
+    run, name, _ = registered(server_uri, tmp_path, sick=True)
+    client_of(server_uri).update_model_version(name, "1", "My own words.")
+    annotate(run, tracking_uri=server_uri)
+    for _ in range(2):
+        assert gating(server_uri, f"models:/{name}/1").exit_code == 1
+        own, _, ours = described(server_uri, name).partition("\n\n<!-- tracker-health:begin -->\n")
+        assert own == "My own words."
+        assert "**Training health: FAIL**: non-finite-loss (certain)" in ours.replace("\\", "")
+        assert f"/runs/{run})\n<!-- tracker-health:end -->" in ours, "without a page of the report, the run's"
+    clear_annotations(f"models:/{name}/1", tracking_uri=server_uri)
+    assert described(server_uri, name) == "My own words."
+
+
+def test_no_words_for_a_good_model_nor_where_no_descriptions_are_wanted(server_uri, tmp_path):
+    _, good, _ = registered(server_uri, tmp_path)
+    _, bad, _ = registered(server_uri, tmp_path, sick=True)
+    gating(server_uri, f"models:/{good}/1")
+    gating(server_uri, f"models:/{bad}/1", "--set", "description=never")
+    assert [described(server_uri, name) or "" for name in (good, bad)] == ["", ""]
+    assert tags_of(server_uri, bad)["health.verdict"] == "fail"

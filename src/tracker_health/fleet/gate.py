@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from tracker_health.config import Config
 from tracker_health.errors import ConfigError, RunError, described
 from tracker_health.evidence import Evidence, RunInfo, RunRef, plan_of
-from tracker_health.judge.annotations import SHADOW, JudgedBy
+from tracker_health.judge.annotations import PAGE_FILE, SHADOW, JudgedBy, is_wanted
 from tracker_health.judge.engine import diagnose, needs_of
-from tracker_health.judge.gate_decision import Gate, Gated, GateDecision, Rule, decide, ours_of_gate, tags_of
+from tracker_health.judge.gate_decision import (
+    Gate,
+    Gated,
+    GateDecision,
+    Rule,
+    decide,
+    note_of_gate,
+    ours_of_gate,
+    tags_of,
+)
 from tracker_health.report.result import Report
 from tracker_health.rules.registry import RULES_VERSION
 from tracker_health.run_files.checkpoints import CHECKPOINT_PARTS
@@ -23,12 +32,14 @@ from tracker_health.run_files.tree import Tracked
 from tracker_health.runs.judging import judge_run
 from tracker_health.runs.lookup import open_model, parse_model_name, shown_name
 from tracker_health.runs.run_config import config_for_run, resolve_config
-from tracker_health.stores.common.record import VERDICT
+from tracker_health.stores.common.note_block import has_markers, with_note
+from tracker_health.stores.common.record import VERDICT, Written
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.found import RegisteredModel
 from tracker_health.stores.remote.deadline import within
 from tracker_health.text import printable
 from tracker_health.words.acknowledgements import open_findings, standing
+from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
     from tracker_health.stores.mlflow.registry import ModelName
@@ -40,6 +51,8 @@ UNFINISHED_SECONDS = 300.0
 """How long a model whose run goes on is."""
 _MOST_REMEMBERED = 100_000
 _MOST_OF_A_NAME = 400
+_MOST_OF_A_DESCRIPTION = 5_000
+"""Characters that MLflow's registry keeps."""
 _VERDICT_TAG = f"health.{VERDICT}"
 _SETTINGS_TAG = "health.settings"
 _NOT_PROMOTED = "only a model that may go on is"
@@ -175,7 +188,7 @@ def _not_judged(name: str, error: Exception, options: GateOptions) -> Gated:
 
 def _answer_about(options: GateOptions, opening: Callable[[], RegisteredModel]) -> tuple[RegisteredModel, Gated]:
     with closing(opening()) as model:
-        run, evidence, notes, failure, accepts = _judge_run_of(model, options)
+        run, evidence, notes, failure, accepts, page = _judge_run_of(model, options)
         try:
             files, unread = _judge_files_of(model, evidence, options.config)
         except Exception as error:  # noqa: BLE001  the run may still be bad
@@ -191,12 +204,12 @@ def _answer_about(options: GateOptions, opening: Callable[[], RegisteredModel]) 
             notes=notes,
             shadow=options.config.mode == "shadow",
         )
-        return model, _write_tags(model, answer, options) if options.tags else answer
+        return model, _write_tags(model, answer, options, page) if options.tags else answer
 
 
 class _RunJudgement(NamedTuple):
-    """What became of the run: its report and evidence, what to know besides, why there is none, and the codes of what
-    somebody has acknowledged on it and may pass.
+    """What became of the run: its report and evidence, what to know besides, why there is none, the codes of what
+    somebody has acknowledged on it and may pass, and the address of the page that its tracker has of the report.
     """
 
     report: Report | None = None
@@ -204,6 +217,7 @@ class _RunJudgement(NamedTuple):
     notes: tuple[str, ...] = ()
     failure: str = ""
     accepts: frozenset[str] = frozenset()
+    page: str = ""
 
 
 def _judge_run_of(model: RegisteredModel, options: GateOptions) -> _RunJudgement:
@@ -213,6 +227,7 @@ def _judge_run_of(model: RegisteredModel, options: GateOptions) -> _RunJudgement
             report, evidence = judge_run(run, config, go_back=False)
             notes = _note_other_settings(run, report, config)
             entries = run.acknowledgements() if options.accept_ack else ()
+            page = _page_of(run)
     except Exception as error:  # noqa: BLE001  the files may still be bad
         return _RunJudgement(failure=described(error))
     now = time.time()
@@ -220,7 +235,13 @@ def _judge_run_of(model: RegisteredModel, options: GateOptions) -> _RunJudgement
     accepts = frozenset(one.code for one in report.findings) - still_open
     said = [one for one in standing(entries, cause=report.cause, now=now) if accepts.intersection(one.codes)]
     notes += tuple(f"{one.said}: {printable(one.because, 300)}" for one in said)
-    return _RunJudgement(report, evidence, notes, accepts=accepts)
+    return _RunJudgement(report, evidence, notes, accepts=accepts, page=page)
+
+
+def _page_of(run: TrackedRun) -> str:
+    """Where its tracker shows the report, if the run has one, else the run."""
+    url = run.ref.url or ""
+    return f"{url}/artifacts/health/{PAGE_FILE}" if url and PAGE_FILE in Written.of(run.marks).files else url
 
 
 def _note_other_settings(run: TrackedRun, report: Report, config: Config) -> tuple[str, ...]:
@@ -271,8 +292,10 @@ def _promote(model: RegisteredModel, answer: Gated, options: GateOptions) -> Gat
     return replace(answer, promoted=f"{options.promote} is {model.name} ({was})")
 
 
-def _write_tags(model: RegisteredModel, answer: Gated, options: GateOptions) -> Gated:
-    """The answer, with what became of the tags. What is not known for good yet is not written."""
+def _write_tags(model: RegisteredModel, answer: Gated, options: GateOptions, page: str) -> Gated:
+    """The answer, with what became of the tags. What is not known for good yet is not written. After them, which say
+    whose it is, the verdict in a sentence becomes a block of the description.
+    """
     config = options.config
     by = JudgedBy(config=config.digest, policy=config.policy, stale_after=config.stale_after)
     tags = tags_of(answer.gate, by.value, RULES_VERSION)
@@ -284,11 +307,27 @@ def _write_tags(model: RegisteredModel, answer: Gated, options: GateOptions) -> 
     ours = ours_of_gate(there)
     if theirs := sorted(wanted.keys() & there.keys() - set(ours)):
         return replace(answer, unwritten=f"it has a {theirs[-1]} that is not ours")
+    refused = answer.gate.answer is GateDecision.NOT_JUDGED and answer.gate.verdict is Verdict.PASS
+    if refused and not answer.shadow:  # no filter takes for good what was kept back, whatever its run was
+        wanted = {}
     if not answer.shadow:
         # By their settings our tags are known: they come first, and where there are older ones last, and so with these.
         wanted = dict.fromkeys(ours, "") | wanted
+    note = note_of_gate(answer.gate, page) if not refused and _is_described(answer, config) else ""
     try:
         model.tag(wanted)
+        if note or has_markers(model.description or ""):
+            model.describe(partial(_described, note=note, ours=bool(ours)))
     except RunError as error:
         return replace(answer, unwritten=printable(described(error), 400))
-    return replace(answer, written=True)
+    return replace(answer, written=bool(wanted))
+
+
+def _is_described(answer: Gated, config: Config) -> bool:
+    verdict = answer.gate.verdict
+    return not answer.shadow and verdict is not None and is_wanted(config.description, verdict)
+
+
+def _described(text: str, *, note: str, ours: bool) -> str:
+    """A description with the note as our block; as it is where it had such a block before any tag of ours."""
+    return text if has_markers(text) and not ours else with_note(text, note, _MOST_OF_A_DESCRIPTION)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from tracker_health.judge.annotations import CAUSE, RULES, SETTINGS, SHADOW, JudgedBy
+from tracker_health.judge.annotations import CAUSE, RULES, SETTINGS, SHADOW, JudgedBy, in_markdown
 from tracker_health.report.result import ProbeResult, Report
 from tracker_health.text import printable
 from tracker_health.words.ending import Ended
@@ -219,6 +219,15 @@ def tags_of(gate: Gate, settings: str, rules: int) -> dict[str, str]:
         RULES: str(rules),
         _VERDICT: str(gate.verdict),
     }
+
+
+def note_of_gate(gate: Gate, page: str) -> str:
+    """What the description of a model's version says of it, in Markdown. ``page``: the address of the report on its
+    run, empty where it has none.
+    """
+    verdict = "" if gate.verdict is None else gate.verdict.upper()
+    report = f"\n\n[The report on its run]({page})" if page else ""
+    return f"**Training health: {verdict}**: {in_markdown(gate.reason)}{report}"
 
 
 def ours_of_gate(tags: Mapping[str, str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -10,6 +11,7 @@ from tracker_health.errors import LeftAlone
 from tracker_health.judge.gate_decision import ours_of_gate
 from tracker_health.runs.lookup import model_named, open_model, open_run, versions_of_model
 from tracker_health.stores.base import Cleared, Ours
+from tracker_health.stores.common.note_block import has_markers, with_note
 from tracker_health.stores.found import Listed, RegisteredModel
 
 MODEL, ARTIFACT = "model", "artifact"
@@ -42,6 +44,8 @@ class _MarkedModel:
 
     def clear(self, *, acks: bool = False) -> Cleared:  # noqa: ARG002  nobody answers a gate on the model itself
         found = ours_of_gate(self._model.tags)
+        if found and has_markers(self._model.description or ""):
+            self._model.describe(partial(with_note, note=""))
         self._model.tag(dict.fromkeys(found, ""))
         return Cleared(found=bool(found))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -56,6 +56,18 @@ class RegisteredModel(Protocol):
 
     def tag(self, tags: Mapping[str, str]) -> None:
         """Set these tags, by their full names; one with an empty value is taken off. Nothing else is changed.
+
+        Raises:
+            StoreRefused: no permission.
+            RunError: the registry is unreachable.
+        """
+
+    @property
+    def description(self) -> str | None:
+        """What its owner wrote of it, which its page shows as Markdown; None where its page shows none."""
+
+    def describe(self, change: Callable[[str], str]) -> None:
+        """Change the description that it has this moment, where its page shows one.
 
         Raises:
             StoreRefused: no permission.

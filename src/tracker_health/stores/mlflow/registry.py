@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -335,6 +335,14 @@ class MlflowModel:
         except StoreRefused as error:
             raise StoreRefused(error.message, _EDIT_HINT) from None
 
+    @property
+    def description(self) -> str | None:
+        """The page of a model that a run logged shows none."""
+        return None
+
+    def describe(self, change: Callable[[str], str]) -> None:
+        """Nothing to do, where there is none."""
+
     def promote(self, alias: str) -> str:
         """A model that a run logged has no aliases.
 
@@ -374,6 +382,21 @@ class ModelVersion(MlflowModel):
     def _location(self) -> str:
         place = self._client.get_model_version_download_uri(self._record.name, self._record.version)
         return str(place or self._record.source or "")
+
+    @property
+    def description(self) -> str | None:
+        return str(self._record.description or "")
+
+    def describe(self, change: Callable[[str], str]) -> None:
+        name, version = self._record.name, self._record.version
+        try:
+            with translated(f"{self.name} could not be described", self._uri, otherwise=WriteError):
+                text = str(self._client.get_model_version(name, version).description or "")
+                changed = change(text)
+                if changed != text:
+                    self._client.update_model_version(name, version, changed)
+        except StoreRefused as error:
+            raise StoreRefused(error.message, _EDIT_HINT) from None
 
     def promote(self, alias: str) -> str:
         name, version = self._record.name, str(self._record.version)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
@@ -173,6 +173,14 @@ class ArtifactModel:
             self._connection.changed(doing, service.execute_graphql, _UPDATE, variables)
         except StoreRefused as error:
             raise StoreRefused(error.message, _EDIT_HINT) from None
+
+    @property
+    def description(self) -> str | None:
+        """Left to its owner: what is ours is in the metadata, which W&B's pages show beside it."""
+        return None
+
+    def describe(self, change: Callable[[str], str]) -> None:
+        """Nothing to do, where there is none."""
 
     def promote(self, alias: str) -> str:
         """Artifacts are not promoted: W&B's registry has collections and rules of its own for that.
