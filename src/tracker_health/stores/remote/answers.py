@@ -9,8 +9,9 @@ from __future__ import annotations
 import http.client
 import io
 import math
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
@@ -187,6 +188,7 @@ class _Response(http.client.HTTPResponse):
 
     def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
+        _acknowledge_at_once(sock)
         self.fp = io.BufferedReader(_Counted(self.fp.detach(), _peer_of(sock)))
 
     def begin(self) -> None:
@@ -218,6 +220,14 @@ class _Counted(io.RawIOBase):
     def close(self) -> None:
         self._inner.close()
         super().close()
+
+
+def _acknowledge_at_once(sock: Any) -> None:
+    """Have the first packet of the answer acknowledged when it comes. Many servers send headers and body apart, and the
+    body only once the headers have arrived, of which Linux else tells them 40 ms later: ten times the rest.
+    """
+    with suppress(OSError, AttributeError):  # no such option on this system
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def _peer_of(sock: Any) -> str:
