@@ -1,7 +1,7 @@
 """Our marks on an MLflow run: tags ``health.NAME``, metrics ``health/NAME`` for numbers, and its description.
 
 MLflow shows every tag in its tables and on the page of a run. What only programs read is therefore kept in one of them,
-behind the digest: ``0123456789abcdef {"settings": ...}``. Before version 0.2 each such mark was a tag of its own.
+behind the digest: ``0123456789abcdef {"settings": ...}``. Earlier versions gave each such mark a tag of its own.
 """
 
 from __future__ import annotations
