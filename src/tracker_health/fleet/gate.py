@@ -208,8 +208,8 @@ def _answer_about(options: GateOptions, opening: Callable[[], RegisteredModel]) 
 
 
 class _RunJudgement(NamedTuple):
-    """What became of the run: its report and evidence, what to know besides, why there is none, the codes of what
-    somebody has acknowledged on it and may pass, and the address of the page that its tracker has of the report.
+    """What became of the run: its report and evidence, what to know besides, why there is none. ``accepts``: the codes
+    of what somebody has acknowledged on it and may pass; ``page``: the address of the report in its tracker.
     """
 
     report: Report | None = None
