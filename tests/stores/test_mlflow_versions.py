@@ -24,6 +24,12 @@ HEALTHY = [(step, 0.1 + 2.2 * 0.98**step + 0.01 * (step % 3)) for step in range(
 DIVERGED = [(step, 2.3 - 0.01 * step if step < 100 else 1.3 * 1.05 ** (step - 100)) for step in range(200)]
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """As the command line is: a server that fails at each deletion is asked again for a minute by MLflow's client."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+
+
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
     mlflow = pytest.importorskip("mlflow")

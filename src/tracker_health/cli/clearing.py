@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _NOUNS = {"model": "model", "artifact": "artifact"}
-_KEPT_HINT = "take it off by hand, or clear again when its server lets it be deleted"
+_KEPT_HINT = "take it off by hand, or clear again when its server lets it be deleted: MLflow 2 deletes no single file"
 
 
 @cli.command()
