@@ -111,7 +111,8 @@ def test_what_the_release_before_wrote(old_release, make, faulty, tmp_path):
     kept = annotate(run, **uri)
     ended = make is not folder_run  # of which nothing says whether it has ended: the rules of today judge it again
     assert (kept.status, str(kept.report.verdict)) == ("unchanged" if ended else "written", verdict)
-    assert seen() == written or not ended
+    is_marked_open = faulty and make is wandb_run  # of findings that nobody has answered yet: the old one had no mark
+    assert seen() == written or not ended or is_marked_open
 
     if faulty:
         old_release("ack", run, "--because", "known", "--who", "ann", *options)

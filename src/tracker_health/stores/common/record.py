@@ -24,6 +24,7 @@ from tracker_health.judge.annotations import (
     NOTIFIED,
     OPEN,
     PENDING,
+    PLAIN_NAMES,
     RULES,
     SETTINGS,
     SEVERITY,
@@ -36,7 +37,7 @@ from tracker_health.judge.messages import SentMessages
 from tracker_health.readers.files.json_lines import as_step
 from tracker_health.stores.base import Ours, Recorded, TaggedRun
 from tracker_health.stores.common.exits import is_exit_value
-from tracker_health.stores.common.ownership import is_file_name
+from tracker_health.stores.common.ownership import OUR_FILES, is_file_name
 from tracker_health.words.acknowledgements import (
     MAX_ENTRY_CHARACTERS,
     Acknowledgement,
@@ -202,6 +203,12 @@ def ours_by_form(marks: Marks) -> frozenset[str]:
         STOP: stop_of(stop) is not None or stop == STOP_WANDB_TAG,
     }
     return frozenset(name for name, ours in found.items() if ours)
+
+
+def presumed(marks: Marks) -> Written:
+    """What of an annotation is ours where its record is lost: all that goes by our names."""
+    answers = {name for name, is_ours in ((ACK, is_ack_mark), (OPEN, is_open_mark)) if is_ours(text_of(marks, name))}
+    return Written.naming(marks.keys() & (PLAIN_NAMES | answers), files=OUR_FILES, note=True, digest=PENDING)
 
 
 def ours_on(marks: Marks) -> Ours:

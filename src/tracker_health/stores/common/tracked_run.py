@@ -13,6 +13,7 @@ from tracker_health.stores.base import Cleared, Ours, Recorded, StoredRun
 from tracker_health.stores.common import answers
 from tracker_health.stores.common.ownership import in_the_way
 from tracker_health.stores.common.record import (
+    NOTE,
     STOP,
     Marks,
     Written,
@@ -131,8 +132,9 @@ class TrackedRun(StoredRun):
             RunError: the store is unreachable or refuses, something of the owner's is in the way, or another annotator
                 is at work; the run is then left with the digest ``pending``, untouched, or as the other leaves it.
         """
+        described = bool(text_of(self.marks, NOTE))
         with self.writing(f"the verdict could not be written onto {self.record.shown}"):
-            omitted = Writing(self).write(annotations)
+            omitted = Writing(self, described=described).write(annotations)
             self._settle_after_writing()
         return omitted
 
@@ -148,8 +150,9 @@ class TrackedRun(StoredRun):
         Raises:
             RunError: the store is unreachable or refuses.
         """
+        described = bool(text_of(self.marks, NOTE))
         with self.writing(f"the annotation could not be taken off {self.record.shown}"):
-            return Writing(self).clear(acks=acks)
+            return Writing(self, described=described).clear(acks=acks)
 
     def acknowledge(self, entry: Acknowledgement) -> None:
         """Add an entry to the run, beside all others, and bring the marks beside its verdict up to date.

@@ -61,6 +61,7 @@ from tracker_health.stores.common.record import (
     names_in_the_way,
     ours_by_form,
     owns_note,
+    presumed,
     text_of,
 )
 from tracker_health.text import count
@@ -70,9 +71,11 @@ _RECORD_PAUSES = (0.01, 0.05, 0.2)  # seconds
 
 
 class Writing:
-    """One writing of annotations onto one run, or one clearing, within ``run.writing()``."""
+    """One writing of annotations onto one run, or one clearing, within ``run.writing()``. ``described``: the run was
+    seen with a description before.
+    """
 
-    def __init__(self, run: StoredRun) -> None:
+    def __init__(self, run: StoredRun, *, described: bool = False) -> None:
         self._run, self._shown = run, run.record.shown
         self._mark = self._pending = f"{PENDING}:{secrets.token_hex(4)}"
         self._touched: Written | None = None
@@ -83,9 +86,9 @@ class Writing:
         self._listed: Mapping[str, str] | None = None
         self._report = ""
         self._has_place = True
-        self._is_disturbed = text_of(self._marks, DIGEST).startswith(PENDING)
         self._wait_for_record()
         self._owns_note = owns_note(self._marks)
+        self._was_described = described or bool(text_of(self._marks, NOTE))
         self._take()
 
     @property
@@ -109,6 +112,9 @@ class Writing:
         self._earlier = Written.of(self._marks) | Written(files=self._adopted, tags=told)
         if WRITTEN in self._marks:  # else our mark has taken the digest's place, and what was seen before counts
             self._owns_note = owns_note(self._marks)
+        if not is_legible(self._marks) and text_of(self._marks, DIGEST) == PENDING:  # two at once have torn it
+            self._earlier |= presumed(self._marks)
+            self._owns_note = True
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:
         """See ``TrackedRun.write``."""
@@ -220,6 +226,10 @@ class Writing:
             if not self._earlier.all_files.issuperset(wanted):  # else nothing of the owner's can be under these names
                 self._problems.append(str(error))
             return
+        if OUR_FILES & self._listed.keys() - self._earlier.all_files:  # of somebody who has begun since we looked?
+            self._run.look()
+            self._wait_for_record()
+            self._take()
         unknown = self._listed.keys() - self._earlier.all_files
         if REPORT_FILE in unknown and self._is_our_report():
             self._adopted = frozenset(unknown & OUR_FILES)
@@ -250,13 +260,9 @@ class Writing:
         if annotations and not (self._run.is_marked_first or is_annotated(self._marks) or self._earlier):
             self._mark, self._touched = "", self._ours_of(annotations, values)
             return self._touched
-        self._touched = self._mark_names(annotations, values)
+        self._touched = self._ours_of(annotations, values)
+        self._run.set_marks({DIGEST: self._mark, WRITTEN: self._marked(self._earlier | self._touched).value or None})
         return self._touched
-
-    def _mark_names(self, annotations: Annotations | None, values: Mapping[str, Any]) -> Written:
-        new = self._ours_of(annotations, values)
-        self._run.set_marks({DIGEST: self._mark, WRITTEN: self._marked(self._earlier | new).value or None})
-        return new
 
     def _look_again(self) -> None:
         """Take the run as it is now. Another one may have come and gone between our look and our mark, under which the
@@ -264,7 +270,6 @@ class Writing:
         """
         self._require_mark()
         if others := self._appeared_marks():
-            self._is_disturbed = True
             self._earlier |= others
             self._owns_note |= has_markers(text_of(self._marks, NOTE)) and not has_markers(text_of(self._before, NOTE))
             names = self._earlier | (self._touched or Written())
@@ -329,8 +334,6 @@ class Writing:
     def _has_strange_files(self, record: Written, seen: frozenset[str]) -> bool:
         if not self._has_place or not (record.all_files or self._listed):
             return False
-        if not (self._run.is_whole or self._is_disturbed):
-            return False
         listed = self._listing()
         if listed is None:
             return False
@@ -364,8 +367,8 @@ class Writing:
         had = {name for name, value in self._before.items() if not _is_hidden(value)}
         has = {name for name, value in self._marks.items() if not _is_hidden(value) and value != OWNERS}
         new = {name for name in has - had - others if not name.startswith(ENTRY_PREFIX)}
-        known = self._run.is_whole
-        return Written.naming(name for name in new if known or name in PLAIN_NAMES or is_measure(name))
+        known = new if self._run.is_whole else PLAIN_NAMES | {ACK, OPEN}
+        return Written.naming(name for name in new if name in known or is_measure(name))
 
     # Parts of the work
 
@@ -423,7 +426,7 @@ class Writing:
 
     def _note(self, note: str) -> tuple[dict[str, str | None], bool]:
         """What becomes of the description that a run has this moment, and whether ours is in it then."""
-        text = text_of(self._marks, NOTE)
+        text = self._description()
         if self._run.note != "block":
             return ({NOTE: note or None} if self._run.note and text != note else {}), bool(self._run.note and note)
         if not self._may_describe(text):
@@ -440,6 +443,17 @@ class Writing:
         if note and not there:
             self._omitted.append("the description (it has no room for more)")
         return ({NOTE: described or None} if described != text else {}), there
+
+    def _description(self) -> str:
+        """The description of this moment. In a store of files it is empty while somebody writes it. Taken for
+        that, its owner's words would be gone.
+        """
+        for pause in _RECORD_PAUSES if self._run.note == "block" and self._was_described else ():
+            if NOTE in self._marks and text_of(self._marks, NOTE):
+                break
+            time.sleep(pause)
+            self._require_mark()
+        return text_of(self._marks, NOTE)
 
     def _without_cut_note(self, described: str) -> str | None:
         """The description without our block, where an older server kept only the beginning of what was sent; else

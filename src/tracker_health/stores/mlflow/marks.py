@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.judge.annotations import (
-    ACK,
     BASELINE,
     CAUSE,
     CERTAINTY,
@@ -23,16 +22,13 @@ from tracker_health.judge.annotations import (
     ENDED_BY,
     EXPLAINED,
     JUDGED,
-    OPEN,
     PENDING,
-    PLAIN_NAMES,
     RULES,
     SETTINGS,
     STEP,
     SYMPTOMS,
     VERSION,
 )
-from tracker_health.stores.common.ownership import OUR_FILES
 from tracker_health.stores.common.record import (
     DIGEST,
     MAX_MARK,
@@ -44,9 +40,9 @@ from tracker_health.stores.common.record import (
     Written,
     is_annotated,
     is_measure,
+    presumed,
     text_of,
 )
-from tracker_health.words.acknowledgements import is_ack_mark, is_open_mark
 from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -55,6 +51,7 @@ if TYPE_CHECKING:
 NOTE_TAG = "mlflow.note.content"
 COLUMN_TAG = "health"
 """The tag that reads well as the only column of a table: verdict, cause, and how sure that is."""
+_COLUMN_BEGINS = (PENDING.upper(), *(verdict.upper() for verdict in Verdict))
 _TAG, _METRIC = "health.", "health/"
 
 _BEHIND = (WRITTEN, SETTINGS, RULES, STEP, ENDED_BY, CERTAINTY, EXPLAINED, BASELINE, JUDGED, VERSION, SYMPTOMS)
@@ -106,9 +103,13 @@ def _parsed(tags: Mapping[str, str]) -> _Parsed:
         # No earlier version wrote a column: somebody has changed the digest since, or taken it off.
         is_ours = text_of(found, VERDICT) in set(Verdict) and _column_says(tags, text_of(found, VERDICT))
         if DIGEST in found and _BEGUN.fullmatch(text_of(found, DIGEST)):
-            # Read while it was written, as in a store of files: a record that is not legible yet.
-            return _Parsed(marks | {WRITTEN: behind} | ({DIGEST: PENDING} if is_ours else {}), has_column=is_ours)
-        return _presumed(marks) if is_ours else _parsed_of_earlier_version(found)
+            # Read while it was written, as in a store of files, or torn there by two at once: not legible, or not yet.
+            begun = {DIGEST: PENDING} if is_ours or behind else {}
+            has_column = tags.get(COLUMN_TAG, "").startswith(_COLUMN_BEGINS)
+            return _Parsed(marks | {WRITTEN: behind} | begun, has_column=has_column)
+        if is_ours:
+            return _Parsed(marks | {DIGEST: PENDING, WRITTEN: presumed(marks).value}, has_column=True)
+        return _parsed_of_earlier_version(found)
     marks |= {name: str(document[name]) for name in _BEHIND[1:] if name in document}
     if isinstance(written := document.get(WRITTEN), dict):
         beside = [name for name in _BEHIND[1:] if name in document]
@@ -122,13 +123,6 @@ def _parsed(tags: Mapping[str, str]) -> _Parsed:
 
 def _column_says(tags: Mapping[str, str], verdict: str) -> bool:
     return tags.get(COLUMN_TAG, "").partition(" ")[0] == verdict.upper()
-
-
-def _presumed(marks: dict[str, Mark]) -> _Parsed:
-    """The marks of an annotation of which nothing says any more what it wrote: what goes by our names is ours."""
-    answers = {name for name, is_ours in ((ACK, is_ack_mark), (OPEN, is_open_mark)) if is_ours(text_of(marks, name))}
-    names = Written.naming(marks.keys() & (PLAIN_NAMES | answers), files=OUR_FILES, note=True, digest=PENDING)
-    return _Parsed(marks | {DIGEST: PENDING, WRITTEN: names.value}, has_column=True)
 
 
 def _parsed_of_earlier_version(found: dict[str, Mark]) -> _Parsed:
@@ -155,11 +149,12 @@ def _document(text: str) -> dict[str, Any] | None:
 
 class MlflowMarks(dict[str, Mark]):
     """The marks of one run, as its record has them and as they were changed since. ``waiting``: changes of what lies
-    behind the digest, which are written together with it.
+    behind the digest, which are written together with it. ``at_once``: all tags of a request come at once, and not one
+    after the other, as in a store of files.
     """
 
-    def __init__(self, client: MlflowClient, run: Any, waiting: dict[str, Mark | None]) -> None:
-        self._client, self._id, self._waiting = client, run.info.run_id, waiting
+    def __init__(self, client: MlflowClient, run: Any, waiting: dict[str, Mark | None], *, at_once: bool) -> None:
+        self._client, self._id, self._waiting, self._at_once = client, run.info.run_id, waiting, at_once
         self._latest = {
             name: point
             for key, point in latest_points(run).items()
@@ -202,8 +197,8 @@ class MlflowMarks(dict[str, Mark]):
         written = {_key(name): value for name, value in texts.items() if value is not None and name not in _IN_ONE_TAG}
         lost = [_key(name) for name in gone if name not in _IN_ONE_TAG]
         begins = str(texts.get(DIGEST)).startswith(PENDING)
-        if self._may_have_column and (begins or (VERDICT in texts and VERDICT in self)):
-            written = {COLUMN_TAG: self._column(), **written}
+        has_news = self._may_have_column and (begins or (VERDICT in texts and VERDICT in self))
+        column = {COLUMN_TAG: self._column()} if has_news else {}
         if self._has_column and not (VERDICT in self or DIGEST in self):
             lost.append(COLUMN_TAG)
         if not _OF_RECORD.isdisjoint(texts):
@@ -211,6 +206,8 @@ class MlflowMarks(dict[str, Mark]):
             digest = self._digest()
             written |= {_key(DIGEST): digest} if digest else {}
             lost += [] if digest or DIGEST not in gone else [_key(DIGEST)]
+        # First of the tags on MLflow's pages; but not before the digest that says whose it is.
+        written = column | written if self._at_once else written | column
         for key in lost:
             remove_tag(self._client, self._id, key)
         if points or written:

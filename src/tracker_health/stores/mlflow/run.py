@@ -293,7 +293,7 @@ class MlflowRun(TrackedRun):
 
     @cached_property
     def _marks(self) -> MlflowMarks:
-        return MlflowMarks(self._client, self._run, self._waiting)
+        return MlflowMarks(self._client, self._run, self._waiting, at_once=folder_of(self._uri) is None)
 
     def set_marks(self, changes: Mapping[str, Any]) -> frozenset[str]:
         return self._marks.change(changes)
