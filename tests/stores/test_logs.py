@@ -305,9 +305,8 @@ def test_a_checkpoint_does_not_vouch_for_a_history_that_is_not_understood(tmp_pa
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     report = check(tmp_path)
     assert report.verdict == "skip"
-    assert report.notes == (
-        "no metric is understood as a loss, an accuracy or a reward: wobble; set roles.train_loss to name one",
-    )
+    assert report.summary.endswith("wobble falls as a loss does: set roles.train_loss to it")
+    assert report.summary.count("set roles.") == 1
 
 
 def test_a_log_of_nothing_but_its_end_is_judged_by_that(tmp_path):
