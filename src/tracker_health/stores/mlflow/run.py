@@ -17,6 +17,7 @@ import numpy as np
 from tracker_health.errors import (
     UNREADABLE,
     ReadError,
+    RunError,
     RunNotFound,
     StoreRefused,
     StoreUnavailable,
@@ -302,9 +303,9 @@ class MlflowRun(TrackedRun):
     def _own_files(self) -> HealthFolder:
         return HealthFolder(self.record.shown, self._run.info.artifact_uri, self._uri)
 
-    def _reaching_files(self) -> AbstractContextManager[None]:
+    def _reaching_files(self, otherwise: type[RunError] = ReadError) -> AbstractContextManager[None]:
         at = self._run.info.artifact_uri
-        return translated("its files could not be written", self._uri, otherwise=ReadError, at=at)
+        return translated("its files could not be written", self._uri, otherwise=otherwise, at=at)
 
     def list_files(self) -> Mapping[str, str]:
         if self._artifacts.lacks_our_folder and not is_annotated(self._marks):  # known since it was judged
@@ -317,7 +318,7 @@ class MlflowRun(TrackedRun):
             return self._own_files.read(name, limit)
 
     def put_files(self, files: Mapping[str, bytes]) -> None:
-        with self._reaching_files():
+        with self._reaching_files(WriteError):
             self._own_files.upload(files)
 
     def delete_files(self, names: Iterable[str]) -> frozenset[str]:
