@@ -261,14 +261,22 @@ def test_a_picture_that_could_not_be_deleted_is_no_longer_shown(local, monkeypat
     assert ("mlflow.loggedImages" in local.tags(run_id)) == theirs
 
 
-def test_clear_after_the_digest_was_taken_off(local):
-    run_id = local.run()
-    local.open(run_id).write(fail())
-    local.client.delete_tag(run_id, "health.digest")
-    assert local.open(run_id).clear().found
-    assert not any(name.startswith("health.") for name in local.tags(run_id))
-    local.open(run_id).write(fail())
-    assert local.open(run_id).recorded().verdict is Verdict.FAIL
+def test_without_a_digest_nothing_says_what_is_ours_and_nothing_is_touched(local):
+    """Neither where somebody took ours off, nor where its owner has a verdict of the same words."""
+    annotated = local.run()
+    local.open(annotated).write(fail())
+    local.client.delete_tag(annotated, "health.digest")
+    own = {"health": "PASS", "health.verdict": "pass", "health.summary": "the patient is well"}
+    owned = local.run(tags=own)
+    local.log(owned, "health/report.html", "mine")
+    for run_id in (annotated, owned):
+        before = local.client.get_run(run_id).data, local.artifacts(run_id, "health")
+        assert not local.open(run_id).ours().found
+        assert not local.open(run_id).clear().found
+        with pytest.raises(WriteError, match=r"the tag health\.verdict .* is not ours"):
+            local.open(run_id).write(fail())
+        after = local.client.get_run(run_id).data, local.artifacts(run_id, "health")
+        assert (after[0].tags, after[0].metrics, after[1]) == (before[0].tags, before[0].metrics, before[1])
 
 
 def test_a_users_verdict_beside_a_file_that_stayed_is_not_overwritten(local, monkeypatch):

@@ -341,7 +341,7 @@ def test_the_registry_has_the_sentence_and_the_report_in_the_description_below_t
         assert gating(server_uri, f"models:/{name}/1").exit_code == 1
         own, _, ours = described(server_uri, name).partition("\n\n<!-- tracker-health:begin -->\n")
         assert own == "My own words."
-        assert "**Training health: FAIL**: non-finite-loss (certain)" in ours.replace("\\", "")
+        assert "**Training health of this version: FAIL**: non-finite-loss (certain)" in ours.replace("\\", "")
         assert f"/runs/{run})\n<!-- tracker-health:end -->" in ours, "without a page of the report, the run's"
     clear_annotations(f"models:/{name}/1", tracking_uri=server_uri)
     assert described(server_uri, name) == "My own words."
@@ -354,3 +354,14 @@ def test_no_words_for_a_good_model_nor_where_no_descriptions_are_wanted(server_u
     gating(server_uri, f"models:/{bad}/1", "--set", "description=never")
     assert [described(server_uri, name) or "" for name in (good, bad)] == ["", ""]
     assert tags_of(server_uri, bad)["health.verdict"] == "fail"
+
+
+def test_a_block_that_was_copied_from_a_run_is_its_owners(server_uri, tmp_path):
+    _, name, _ = registered(server_uri, tmp_path, sick=True)
+    copied = "my words\n\n<!-- tracker-health:begin -->\n**Training health: FAIL**\n<!-- tracker-health:end -->\nmore"
+    client_of(server_uri).update_model_version(name, "1", copied)
+    for _ in range(2):
+        assert gating(server_uri, f"models:/{name}/1").exit_code == 1
+        assert described(server_uri, name) == copied
+    assert clear_annotations(f"models:/{name}/1", tracking_uri=server_uri).found
+    assert described(server_uri, name) == copied

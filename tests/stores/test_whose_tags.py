@@ -72,7 +72,7 @@ def entered(amount):
 
 
 def judged(*names):
-    return {**VERDICT, "written": json.dumps({**RECORD, "tags": list(names)})}
+    return {**VERDICT, "written": json.dumps({**RECORD, "tags": ["codes", *names]})}
 
 
 OWNERS = {
@@ -110,7 +110,7 @@ def test_an_answer_is_marked_and_the_mark_is_recorded_as_ours():
     run.acknowledge(entry(1))
     assert run.held["ack"] == "acknowledged by ana"
     assert run.held["open"] == "false"
-    assert Written.of(run.held).tags == {"ack", "open"}
+    assert Written.of(run.held).tags == {"ack", "codes", "open"}
 
 
 def test_marks_follow_the_answers_and_go_with_them():

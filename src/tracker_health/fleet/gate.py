@@ -15,6 +15,7 @@ from tracker_health.evidence import Evidence, RunInfo, RunRef, plan_of
 from tracker_health.judge.annotations import PAGE_FILE, SHADOW, JudgedBy, is_wanted
 from tracker_health.judge.engine import diagnose, needs_of
 from tracker_health.judge.gate_decision import (
+    NOTE_BEGINS,
     Gate,
     Gated,
     GateDecision,
@@ -32,7 +33,7 @@ from tracker_health.run_files.tree import Tracked
 from tracker_health.runs.judging import judge_run
 from tracker_health.runs.lookup import open_model, parse_model_name, shown_name
 from tracker_health.runs.run_config import config_for_run, resolve_config
-from tracker_health.stores.common.note_block import has_markers, with_note
+from tracker_health.stores.common.note_block import block_of, has_markers, with_note
 from tracker_health.stores.common.record import VERDICT, Written
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.found import RegisteredModel
@@ -316,8 +317,8 @@ def _write_tags(model: RegisteredModel, answer: Gated, options: GateOptions, pag
     note = note_of_gate(answer.gate, page) if not refused and _is_described(answer, config) else ""
     try:
         model.tag(wanted)
-        if note or has_markers(model.description or ""):
-            model.describe(partial(_described, note=note, ours=bool(ours)))
+        if note or _is_ours(model.description or ""):
+            model.describe(partial(_described, note=note))
     except RunError as error:
         return replace(answer, unwritten=printable(described(error), 400))
     return replace(answer, written=bool(wanted))
@@ -328,6 +329,10 @@ def _is_described(answer: Gated, config: Config) -> bool:
     return not answer.shadow and verdict is not None and is_wanted(config.description, verdict)
 
 
-def _described(text: str, *, note: str, ours: bool) -> str:
-    """A description with the note as our block; as it is where it had such a block before any tag of ours."""
-    return text if has_markers(text) and not ours else with_note(text, note, _MOST_OF_A_DESCRIPTION)
+def _is_ours(text: str) -> bool:
+    return block_of(text).startswith(NOTE_BEGINS)
+
+
+def _described(text: str, *, note: str) -> str:
+    """A description with the note as our block; as it is where it has another, as one copied from a run."""
+    return text if has_markers(text) and not _is_ours(text) else with_note(text, note, _MOST_OF_A_DESCRIPTION)

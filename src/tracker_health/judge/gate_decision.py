@@ -25,6 +25,8 @@ FAILS_ON: Mapping[str, frozenset[Verdict]] = {
 """The verdicts of findings that make a bad model, for each value of ``fail_on``. A run with nothing to judge is never a
 bad model: it could not be judged.
 """
+NOTE_BEGINS = "**Training health of this version: "
+"""By this the block in a description is the gate's: one that somebody copied from a run begins otherwise."""
 _MOST_REASON = 400
 _VERDICT, _ACCEPTED = "verdict", "accepted"
 
@@ -227,7 +229,7 @@ def note_of_gate(gate: Gate, page: str) -> str:
     """
     verdict = "" if gate.verdict is None else gate.verdict.upper()
     report = f"\n\n[The report on its run]({page})" if page else ""
-    return f"**Training health: {verdict}**: {in_markdown(gate.reason)}{report}"
+    return f"{NOTE_BEGINS}{verdict}**: {in_markdown(gate.reason)}{report}"
 
 
 def ours_of_gate(tags: Mapping[str, str]) -> tuple[str, ...]:

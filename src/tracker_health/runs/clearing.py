@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tracker_health.errors import LeftAlone
-from tracker_health.judge.gate_decision import ours_of_gate
+from tracker_health.judge.gate_decision import NOTE_BEGINS, ours_of_gate
 from tracker_health.runs.lookup import model_named, open_model, open_run, versions_of_model
 from tracker_health.stores.base import Cleared, Ours
-from tracker_health.stores.common.note_block import has_markers, with_note
+from tracker_health.stores.common.note_block import block_of, with_note
 from tracker_health.stores.found import Listed, RegisteredModel
 
 MODEL, ARTIFACT = "model", "artifact"
@@ -44,10 +43,14 @@ class _MarkedModel:
 
     def clear(self, *, acks: bool = False) -> Cleared:  # noqa: ARG002  nobody answers a gate on the model itself
         found = ours_of_gate(self._model.tags)
-        if found and has_markers(self._model.description or ""):
-            self._model.describe(partial(with_note, note=""))
+        if found and block_of(self._model.description or "").startswith(NOTE_BEGINS):
+            self._model.describe(_without_note)
         self._model.tag(dict.fromkeys(found, ""))
         return Cleared(found=bool(found))
+
+
+def _without_note(text: str) -> str:
+    return with_note(text, "") if block_of(text).startswith(NOTE_BEGINS) else text
 
 
 def count_ours(run: str | Path | Listed, tracking_uri: str | None = None) -> OursOn:

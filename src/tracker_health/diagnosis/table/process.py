@@ -257,9 +257,17 @@ CHECKPOINT_INCOMPLETE = Cause(
 )
 
 
+def _known_to_be_finite(facts: Facts) -> str:
+    """What of loss and optimizer is there, and without a NaN: ``loss and optimizer are``."""
+    there = ["loss"] * (facts.evidence.curve("train_loss") is not None)
+    there += ["optimizer"] * (facts.evidence.optimizer is not None)
+    return f"{' and '.join(there)} {'are' if len(there) > 1 else 'is'}" if there else ""
+
+
 def _saved_wrongly(facts: Facts) -> str:
     if facts.one_tensor_is_broken:
-        return f"the checkpoint was written wrongly{numbers_of(facts, 'WGT001')}, while loss and optimizer are finite"
+        finite = _known_to_be_finite(facts)
+        return f"the checkpoint was written wrongly{numbers_of(facts, 'WGT001')}{finite and f', while {finite} finite'}"
     return f"the checkpoint holds other weights than those that were trained{numbers_of(facts, 'WGT005')}"
 
 

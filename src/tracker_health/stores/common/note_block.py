@@ -34,6 +34,12 @@ def with_note(text: str, note: str, limit: int = MAX_DESCRIPTION) -> str:
     return result if note and len(result) <= limit else before.removesuffix(_BLANK_LINE) + after
 
 
+def block_of(text: str) -> str:
+    """What is within our markers in a description, "" where there is no whole block."""
+    found = None if has_broken_markers(text) else _extent(text)
+    return text[found[0] : found[1]].removeprefix(BEGIN).lstrip() if found else ""
+
+
 def has_markers(text: str) -> bool:
     """Whether a description holds one of our markers, wherever and however many."""
     return BEGIN in text or END in text

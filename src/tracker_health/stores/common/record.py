@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,6 +139,7 @@ def recorded_on(marks: Marks) -> Recorded | None:
     if not is_annotated(marks):
         return None
     digest, verdict = text_of(marks, DIGEST), text_of(marks, VERDICT)
+    marks = _without_owners(marks)
     codes = _listed(marks, CODES)
     if _PENDING.fullmatch(digest) or Written.of(marks).digest not in ("", digest):
         digest = PENDING
@@ -156,6 +157,13 @@ def recorded_on(marks: Marks) -> Recorded | None:
         notified=text_of(marks, NOTIFIED),
         summary=text_of(marks, SUMMARY),
     )
+
+
+def _without_owners(marks: Marks) -> Marks:
+    """Without what is not ours by the record, where there is one: its owner may use names that we write as well."""
+    written = Written.of(marks)
+    theirs = PLAIN_NAMES - written.names if written else frozenset[str]()
+    return {name: value for name, value in marks.items() if name not in theirs}
 
 
 def _listed(marks: Marks, name: str) -> tuple[str, ...]:
@@ -211,8 +219,8 @@ def presumed(marks: Marks) -> Written:
     return Written.naming(marks.keys() & (PLAIN_NAMES | answers), files=OUR_FILES, note=True, digest=PENDING)
 
 
-def ours_on(marks: Marks) -> Ours:
-    """What of ours is on a run, as its marks say."""
+def ours_on(marks: Marks, naming: Callable[[str], str] = str) -> Ours:
+    """What of ours is on a run, as its marks say. ``naming``: where a mark lies; several may share a tag."""
     written = Written.of(marks)
     own = written.names | ours_by_form(marks)
     own |= {DIGEST, WRITTEN} if is_annotated(marks) else set()
@@ -220,7 +228,7 @@ def ours_on(marks: Marks) -> Ours:
     there = own & marks.keys()
     measures = frozenset(filter(is_measure, there))
     return Ours(
-        tags=len(there - measures),
+        tags=len(set(map(naming, there - measures))),
         metrics=len(measures),
         files=len(written.all_files),
         note=owns_note(marks),
@@ -245,7 +253,7 @@ def changed_answers(
     there = AnswerMarks(ack=text_of(marks, ACK), open=text_of(marks, OPEN))
     if there.ack and not (is_ack_mark(there.ack) and (ACK in own or people)):
         wanted = replace(wanted, ack=there.ack)
-    if there.open and not (is_open_mark(there.open) and (OPEN in own or people)):
+    if there.open and not (is_open_mark(there.open) and OPEN in own):  # every annotation names that one
         wanted = replace(wanted, open=there.open)
     return None if wanted == there else wanted
 
@@ -277,7 +285,7 @@ def tagged(
         ref=ref,
         verdict=recorded.verdict,
         codes=recorded.codes,
-        summary=text_of(marks, SUMMARY),
+        summary=recorded.summary,
         cause=recorded.cause,
         certainty=recorded.certainty,
         user=user,

@@ -96,7 +96,7 @@ class TrackedRun(StoredRun):
 
     def ours(self) -> Ours:
         """What of ours is on the run, as its record says."""
-        return ours_on(self.marks)
+        return ours_on(self.marks, self.record.naming)
 
     def exit(self) -> str:
         """What the launcher or a hook saw of the process's end, as ``exits.exit_value`` wrote it; empty without it."""

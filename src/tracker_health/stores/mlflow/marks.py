@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.judge.annotations import (
@@ -43,7 +43,6 @@ from tracker_health.stores.common.record import (
     presumed,
     text_of,
 )
-from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -51,7 +50,8 @@ if TYPE_CHECKING:
 NOTE_TAG = "mlflow.note.content"
 COLUMN_TAG = "health"
 """The tag that reads well as the only column of a table: verdict, cause, and how sure that is."""
-_COLUMN_BEGINS = (PENDING.upper(), *(verdict.upper() for verdict in Verdict))
+_COLUMN = re.compile(r"[A-Z]{4,9}( [A-Z]{3}\d{3}| [\w-]+ \((certain|likely|possible|unknown)\))?")
+"""What that says; also where two at once have torn it, as they can in a store of files."""
 _TAG, _METRIC = "health.", "health/"
 
 _BEHIND = (WRITTEN, SETTINGS, RULES, STEP, ENDED_BY, CERTAINTY, EXPLAINED, BASELINE, JUDGED, VERSION, SYMPTOMS)
@@ -99,16 +99,14 @@ def _parsed(tags: Mapping[str, str]) -> _Parsed:
     digest, _, behind = text_of(found, DIGEST).partition(" ")
     document = _document(behind)
     marks = {name: value for name, value in found.items() if name not in _IN_ONE_TAG}
+    if document is None and DIGEST in found and _BEGUN.fullmatch(text_of(found, DIGEST)):
+        # Read while it was written, as in a store of files, or torn there by two at once: not legible, or not yet.
+        begun = {DIGEST: PENDING} if behind else {}
+        return _Parsed(marks | {WRITTEN: behind} | begun, has_column=_is_our_column(tags))
+    if document is None and is_annotated(found) and WRITTEN not in found and _is_our_column(tags):
+        # Somebody has put a digest in the place of ours, to have it judged again: no earlier version wrote a column.
+        return _Parsed(marks | {DIGEST: PENDING, WRITTEN: presumed(marks).value}, has_column=True)
     if document is None:
-        # No earlier version wrote a column: somebody has changed the digest since, or taken it off.
-        is_ours = text_of(found, VERDICT) in set(Verdict) and _column_says(tags, text_of(found, VERDICT))
-        if DIGEST in found and _BEGUN.fullmatch(text_of(found, DIGEST)):
-            # Read while it was written, as in a store of files, or torn there by two at once: not legible, or not yet.
-            begun = {DIGEST: PENDING} if is_ours or behind else {}
-            has_column = tags.get(COLUMN_TAG, "").startswith(_COLUMN_BEGINS)
-            return _Parsed(marks | {WRITTEN: behind} | begun, has_column=has_column)
-        if is_ours:
-            return _Parsed(marks | {DIGEST: PENDING, WRITTEN: presumed(marks).value}, has_column=True)
         return _parsed_of_earlier_version(found)
     marks |= {name: str(document[name]) for name in _BEHIND[1:] if name in document}
     if isinstance(written := document.get(WRITTEN), dict):
@@ -121,15 +119,17 @@ def _parsed(tags: Mapping[str, str]) -> _Parsed:
     return _Parsed(marks, frozenset(listed), document.get("column") is True)
 
 
-def _column_says(tags: Mapping[str, str], verdict: str) -> bool:
-    return tags.get(COLUMN_TAG, "").partition(" ")[0] == verdict.upper()
+def _is_our_column(tags: Mapping[str, str]) -> bool:
+    """Whether the tag for tables is there and says what only we do: known where a digest of ours is there as well."""
+    return bool(_COLUMN.fullmatch(tags.get(COLUMN_TAG, "")))
 
 
 def _parsed_of_earlier_version(found: dict[str, Mark]) -> _Parsed:
+    """Each mark was a tag of its own. What its owner has under names that lie behind the digest is in nobody's way."""
     ours = Written.of(found)
-    if not (ours or is_annotated(found)):  # names as of these are its owner's, and in nobody's way
-        return _Parsed({name: value for name, value in found.items() if name not in _BEHIND})
-    return _Parsed(found, frozenset(name for name in _BEHIND if name in found and name in {WRITTEN, *ours.tags}))
+    own = {WRITTEN, *ours.tags} if ours or is_annotated(found) else set()
+    apart = frozenset(name for name in _BEHIND if name in found and name in own)
+    return _Parsed({name: value for name, value in found.items() if name not in _BEHIND or name in apart}, apart)
 
 
 def _rewritten(written: Mapping[str, Any], names: Iterable[str], more: Mapping[str, str]) -> str:
@@ -147,14 +147,23 @@ def _document(text: str) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-class MlflowMarks(dict[str, Mark]):
-    """The marks of one run, as its record has them and as they were changed since. ``waiting``: changes of what lies
-    behind the digest, which are written together with it. ``at_once``: all tags of a request come at once, and not one
-    after the other, as in a store of files.
+@dataclass
+class Kept:
+    """What is known of a run's marks from one look to the next. ``waiting``: changes of what lies behind the digest,
+    which are written together with it. ``has_column``: the tag for tables was ours.
     """
 
-    def __init__(self, client: MlflowClient, run: Any, waiting: dict[str, Mark | None], *, at_once: bool) -> None:
-        self._client, self._id, self._waiting, self._at_once = client, run.info.run_id, waiting, at_once
+    waiting: dict[str, Mark | None] = field(default_factory=dict)
+    has_column: bool = False
+
+
+class MlflowMarks(dict[str, Mark]):
+    """The marks of one run, as its record has them and as they were changed since. ``at_once``: all tags of a request
+    come at once, and not one after the other, as in a store of files.
+    """
+
+    def __init__(self, client: MlflowClient, run: Any, kept: Kept, *, at_once: bool) -> None:
+        self._client, self._id, self._kept, self._at_once = client, run.info.run_id, kept, at_once
         self._latest = {
             name: point
             for key, point in latest_points(run).items()
@@ -166,8 +175,10 @@ class MlflowMarks(dict[str, Mark]):
         self |= {name: OWNERS if point.step else point.value for name, point in self._latest.items()}
         if NOTE_TAG in tags:
             self[NOTE] = tags[NOTE_TAG]
-        self._apart, self._has_column = parsed.apart, parsed.has_column
-        self._may_have_column = self._has_column or COLUMN_TAG not in tags
+        self._apart = parsed.apart
+        kept.has_column |= parsed.has_column
+        self._has_column = kept.has_column and COLUMN_TAG in tags
+        self._may_have_column = kept.has_column or COLUMN_TAG not in tags
 
     def __contains__(self, name: object) -> bool:
         """Whether the run has such a mark. A number whose latest value is NaN may be one that we hid."""
@@ -185,10 +196,10 @@ class MlflowMarks(dict[str, Mark]):
         from mlflow.entities import RunTag
 
         texts = {name: value for name, value in changes.items() if not is_measure(name)}
-        self._waiting |= {name: texts.pop(name) for name in _BEHIND[1:] if name in texts}
+        self._kept.waiting |= {name: texts.pop(name) for name in _BEHIND[1:] if name in texts}
         if not _OF_RECORD.isdisjoint(texts):
-            texts = {**self._waiting, **texts}
-            self._waiting.clear()
+            texts = {**self._kept.waiting, **texts}
+            self._kept.waiting.clear()
         gone = [name for name, value in texts.items() if value is None and dict.__contains__(self, name)]
         points, hidden = self._points({name: value for name, value in changes.items() if is_measure(name)})
         for name in gone:
@@ -198,6 +209,8 @@ class MlflowMarks(dict[str, Mark]):
         lost = [_key(name) for name in gone if name not in _IN_ONE_TAG]
         begins = str(texts.get(DIGEST)).startswith(PENDING)
         has_news = self._may_have_column and (begins or (VERDICT in texts and VERDICT in self))
+        self._has_column |= has_news
+        self._kept.has_column |= has_news
         column = {COLUMN_TAG: self._column()} if has_news else {}
         if self._has_column and not (VERDICT in self or DIGEST in self):
             lost.append(COLUMN_TAG)
@@ -222,7 +235,7 @@ class MlflowMarks(dict[str, Mark]):
         if VERDICT not in self:
             return PENDING.upper()
         what = text_of(self, CAUSE) or text_of(self, CODES).partition(",")[0]
-        sure = self._waiting.get(CERTAINTY, text_of(self, CERTAINTY))
+        sure = self._kept.waiting.get(CERTAINTY, text_of(self, CERTAINTY))
         return " ".join([text_of(self, VERDICT).upper(), *filter(None, [what, f"({sure})" if what and sure else ""])])
 
     def _settle_earlier_version(self) -> list[str]:
@@ -238,7 +251,7 @@ class MlflowMarks(dict[str, Mark]):
         names = [name for name in _BEHIND if dict.__contains__(self, name)]
         if not (digest or names):
             return ""
-        flags: dict[str, Any] = {"column": True} if self._may_have_column else {}
+        flags: dict[str, Any] = {"column": True} if self._has_column else {}
         flags |= {"apart": sorted(self._apart)} if self._apart else {}
         while True:
             behind: dict[str, Any] = {name: text_of(self, name) for name in names}

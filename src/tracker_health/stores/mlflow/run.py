@@ -31,7 +31,7 @@ from tracker_health.roles import OWN_PREFIXES
 from tracker_health.run_files.reading import opened_files
 from tracker_health.run_files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.base import RunRecord
-from tracker_health.stores.common.record import Mark, Written, is_annotated
+from tracker_health.stores.common.record import Written, is_annotated
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.children import children_of
@@ -39,7 +39,7 @@ from tracker_health.stores.mlflow.connection import command_on, connect, folder_
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.histories import read_history
 from tracker_health.stores.mlflow.last_activity import in_seconds, last_heard_of
-from tracker_health.stores.mlflow.marks import MlflowMarks, called, latest_points, remove_tag
+from tracker_health.stores.mlflow.marks import Kept, MlflowMarks, called, latest_points, remove_tag
 from tracker_health.stores.mlflow.old_database import copy_of
 from tracker_health.stores.mlflow.stored_files.all_checkpoints import saved_by
 from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree
@@ -134,7 +134,7 @@ class MlflowRun(TrackedRun):
         self._uri = uri
         self._run = run
         self._addressed = addressed
-        self._waiting: dict[str, Mark | None] = {}
+        self._kept = Kept()
         self._artifacts = ArtifactTree(client, run, uri, None if batch is None else batch.empty_runs)
 
     @cached_property
@@ -294,7 +294,7 @@ class MlflowRun(TrackedRun):
 
     @cached_property
     def _marks(self) -> MlflowMarks:
-        return MlflowMarks(self._client, self._run, self._waiting, at_once=folder_of(self._uri) is None)
+        return MlflowMarks(self._client, self._run, self._kept, at_once=folder_of(self._uri) is None)
 
     def set_marks(self, changes: Mapping[str, Any]) -> frozenset[str]:
         return self._marks.change(changes)
