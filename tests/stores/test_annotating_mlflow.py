@@ -482,42 +482,12 @@ def test_what_is_left_out_for_something_of_the_owners_is_told(local):
     assert (outcome.status, outcome.omitted) == ("written", expected)
     assert outcome.report.notes == (f"not written: {'; '.join(expected)}",)
     assert local.tags(run_id).items() >= theirs.items()
-    done = CliRunner().invoke(
-        cli,
-        [
-            "annotate",
-            "--force",
-            run_id,
-            "--set",
-            "description=always",
-            "--set",
-            "metrics=true",
-            "--tracking-uri",
-            local.uri,
-        ],
-    )
-    shown = " ".join(done.stdout.split())
+    again = ["annotate", "--force", run_id, "--set", "description=always", "--set", "metrics=true"]
+    again += ["--tracking-uri", local.uri]
+    shown = " ".join(CliRunner().invoke(cli, again).stdout.split())
     assert "written onto the run, except the tag health.summary (the run has one of its own); the metric" in shown
     assert shown.count("no room for more") == 1
-    document = (
-        CliRunner()
-        .invoke(
-            cli,
-            [
-                "annotate",
-                "--json",
-                "--force",
-                run_id,
-                "--set",
-                "description=always",
-                "--set",
-                "metrics=true",
-                "--tracking-uri",
-                local.uri,
-            ],
-        )
-        .stdout
-    )
+    document = CliRunner().invoke(cli, [*again, "--json"]).stdout
     assert json.loads(document)["notes"] == list(outcome.report.notes)
     again = th.annotate(run_id, tracking_uri=local.uri, config=th.Config(description="always", metrics=True))
     assert again.status == "unchanged"

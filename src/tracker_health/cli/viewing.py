@@ -37,7 +37,10 @@ def view(project: str | None, name: str, **choices: Any) -> None:
     if choices["remove"] and (experiment is None or choices["dry_run"]):
         raise click.UsageError("--remove takes the view of an --experiment off, and goes with no --dry-run")
     output = Output()
-    made = _view_of_experiment(experiment, choices["tracking_uri"]) if experiment else _view_of_project(project, name)
+    if experiment is not None:
+        made = _view_of_experiment(experiment, choices["tracking_uri"])
+    else:
+        made = _view_of_project(project or "", name)
     if choices["remove"]:
         lines = ["the view was taken off" if made.remove() else "there is no view of ours"]
     elif choices["dry_run"]:
@@ -55,7 +58,7 @@ def _view_of_experiment(experiment: str, tracking_uri: str | None) -> Any:
     return ExperimentView(experiment, tracking_uri)
 
 
-def _view_of_project(project: str | None, name: str) -> Any:
+def _view_of_project(project: str, name: str) -> Any:
     from tracker_health.stores.wandb.view import view_of
 
-    return view_of(project or "", name)
+    return view_of(project, name)

@@ -86,6 +86,18 @@ class RegisteredModel(Protocol):
         """Delete what was downloaded. Idempotent."""
 
 
+class Undescribed:
+    """A model whose page shows no description, or whose description is left to its owner."""
+
+    @property
+    def description(self) -> str | None:
+        """None."""
+        return None
+
+    def describe(self, change: Callable[[str], str]) -> None:
+        """Nothing to do."""
+
+
 class SweptRun(Protocol):
     """A run that a sweep found: over, or perhaps silent for so long that it must be. As text it is its ``name``."""
 

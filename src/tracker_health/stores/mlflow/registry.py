@@ -14,6 +14,7 @@ from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, W
 from tracker_health.evidence import Request
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.run_files.tree import FileEvidence
+from tracker_health.stores.found import Undescribed
 from tracker_health.stores.mlflow.connection import connect
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.run import MlflowRun, open_mlflow_run
@@ -237,7 +238,7 @@ def _of_a_model(what: str, uri: str) -> Iterator[None]:
         raise RunNotFound(f"{what} ({shown(uri)}): there is no such model", _HINT) from None
 
 
-class MlflowModel:
+class MlflowModel(Undescribed):
     """What versions in the registry and logged models have in common."""
 
     def __init__(self, client: MlflowClient, uri: str, record: Any, *, server: str = "") -> None:
@@ -334,14 +335,6 @@ class MlflowModel:
                         self._delete_tag(key)
         except StoreRefused as error:
             raise StoreRefused(error.message, _EDIT_HINT) from None
-
-    @property
-    def description(self) -> str | None:
-        """The page of a model that a run logged shows none."""
-        return None
-
-    def describe(self, change: Callable[[str], str]) -> None:
-        """Nothing to do, where there is none."""
 
     def promote(self, alias: str) -> str:
         """A model that a run logged has no aliases.

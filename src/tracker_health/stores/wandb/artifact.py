@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
@@ -12,6 +12,7 @@ from tracker_health.evidence import Request
 from tracker_health.readers.files.random_access import LocalFile, RandomAccess
 from tracker_health.roles import OWN_PREFIXES
 from tracker_health.run_files.tree import FileEvidence, RunFile
+from tracker_health.stores.found import Undescribed
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.connection import Connection, connect
 from tracker_health.stores.wandb.online import OnlineRun, open_online_run
@@ -85,7 +86,7 @@ def open_artifact(named: ArtifactName) -> ArtifactModel:
     return ArtifactModel(connection, artifact)
 
 
-class ArtifactModel:
+class ArtifactModel(Undescribed):
     """A version of an artifact, as it was when opened."""
 
     def __init__(self, connection: Connection, artifact: Any) -> None:
@@ -173,14 +174,6 @@ class ArtifactModel:
             self._connection.changed(doing, service.execute_graphql, _UPDATE, variables)
         except StoreRefused as error:
             raise StoreRefused(error.message, _EDIT_HINT) from None
-
-    @property
-    def description(self) -> str | None:
-        """Left to its owner: what is ours is in the metadata, which W&B's pages show beside it."""
-        return None
-
-    def describe(self, change: Callable[[str], str]) -> None:
-        """Nothing to do, where there is none."""
 
     def promote(self, alias: str) -> str:
         """Artifacts are not promoted: W&B's registry has collections and rules of its own for that.
