@@ -38,6 +38,15 @@ TABLE = [
     ({"status": "PREEMPTED", "tracker": "W&B"}, "preempted", ("warn", "pass", "warn", "warn")),
     ({"status": "FAILED", **seen(Ended.FINISHED, "exit code 0")}, "finished", ("pass", "pass", "pass", "pass")),
     ({"status": "FAILED", **seen(Ended.PRUNED, "TrialPruned")}, "pruned", ("pass", "pass", "pass", "pass")),
+    ({"status": "KILLED", "tracker": "W&B", "sweep": "s1"}, "pruned", ("pass", "pass", "pass", "pass")),
+    (
+        {"sweep": "s1", **seen(Ended.INTERRUPTED, "SIGTERM, from a scheduler")},
+        "pruned",
+        ("pass", "pass", "pass", "pass"),
+    ),
+    ({"status": "FAILED", "exit_code": 255, "sweep": "s1"}, "interrupted", ("warn", "pass", "warn", "warn")),
+    ({"status": "CRASHED", "tracker": "W&B", "sweep": "s1"}, "silent", ("warn", "pass", "warn", "warn")),
+    ({"status": "SWEPT", "tracker": "W&B", "sweep": "s1"}, "pruned", ("pass", "pass", "pass", "pass")),
     (SILENT, "silent", ("warn", "pass", "warn", "warn")),
 ]
 COLUMNS = ("plan not reached", "plan reached", "plan unknown, few points", "plan unknown, many points")

@@ -21,7 +21,7 @@ from tracker_health.evidence import Part, Request
 from tracker_health.roles import RolePlan
 from tracker_health.runs.lookup import open_model
 from tracker_health.stores.remote import deadline
-from tracker_health.stores.wandb import connection, manifest, online, online_history
+from tracker_health.stores.wandb import connection, online, online_files, online_history
 from tracker_health.stores.wandb.address import Address
 from tracker_health.words.verdict import Verdict
 
@@ -429,7 +429,7 @@ run.finish()
     "content", [b"<html>", b"[]", b'{"contents": 3}', b'{"contents": {"a": 1}}', b"[" * 10**6, b" " * 3 * 10**6]
 )
 def test_a_manifest_that_is_none_is_said(wandb_server, monkeypatch, content):
-    monkeypatch.setattr(manifest, "MOST_ANSWER_BYTES", 2 * 10**6)
+    monkeypatch.setattr(online_files, "MOST_ANSWER_BYTES", 2 * 10**6)
     wandb_server.store.one_address = True
     run = logged(wandb_server)
     artifact = wandb_server.store.new_artifact(run, "model", "net", "0" * 32, ["latest"])

@@ -10,7 +10,7 @@ from math import isfinite
 
 import numpy as np
 
-from tracker_health.evidence import Curve, Evidence, StepUnit, TensorState
+from tracker_health.evidence import Curve, Evidence, StepUnit, TensorState, place_of
 from tracker_health.facts import turns
 from tracker_health.facts.chance import UNTRAINED, came_back_to_its_start, chance_fallen_to, chance_of
 from tracker_health.facts.environments import is_control
@@ -19,7 +19,7 @@ from tracker_health.facts.resumes import resumes_of
 from tracker_health.facts.settings import ADAM, MOST_RATE_OF_SGD, SGD, Settings, UsualRate, usual_rate_of
 from tracker_health.facts.turns import Jump
 from tracker_health.report.result import ProbeResult, earliest_onset
-from tracker_health.report.resume_point import Onset, place_of
+from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Symptom, thresholds_of
 from tracker_health.rules.registry import BUILT_IN
 from tracker_health.text import steps_in_words
@@ -138,7 +138,12 @@ class Facts:
     def at(self, step: float) -> str:
         """``step 620``, or ``epoch 12``: on the axis of the loss."""
         known = [one for role in ("train_loss", "val_loss") if (one := self.evidence.find(role)) is not None]
-        return place_of(int(step), known[0].step_unit if known else StepUnit.UNKNOWN)
+        return known[0].place(step) if known else place_of(step, StepUnit.UNKNOWN)
+
+    def all_at(self, steps: Sequence[int]) -> str:
+        """``steps 620 and 640``, on the same axis."""
+        loss = self.evidence.find("train_loss")
+        return steps_in_words(steps) if loss is None else loss.places(np.array(steps, dtype=np.int64))
 
     @cached_property
     def fine_tunes(self) -> bool:
@@ -345,9 +350,9 @@ class Facts:
             return ""
         points = int(self.measured("LOS001", "nonfinite") or 0)
         steps = self.found["LOS001"].steps
-        where = f"{points} times between steps {first:.0f} and {last:.0f}"
+        where = f"{points} times between {self.at(first)} and {self.at(last)}"
         if points == len(steps):
-            where = f"at {steps_in_words(steps)} alone"
+            where = f"at {self.all_at(steps)} alone"
         return f"{where}, and finite again afterwards"
 
     @cached_property

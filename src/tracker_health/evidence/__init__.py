@@ -3,6 +3,7 @@
 Readers and stores make these; nothing here does I/O. Arrays are float64 or int64 and are never changed in place.
 """
 
+from tracker_health.evidence.axis import Axis
 from tracker_health.evidence.children import Child, Children
 from tracker_health.evidence.confirmation import Confirmed, confirm
 from tracker_health.evidence.course import CHARACTERS, SHARES, Baseline, Course, Usual
@@ -42,7 +43,7 @@ from tracker_health.evidence.run import (
     Trouble,
 )
 from tracker_health.evidence.schedule import SavedSchedule
-from tracker_health.evidence.series import FloatArray, IntArray, Series, StepUnit
+from tracker_health.evidence.series import FloatArray, IntArray, Series, StepUnit, place_of
 from tracker_health.evidence.steps import StepCount, accumulation, is_of_the_end, told_by_checkpoint
 from tracker_health.evidence.tensors import (
     Attribution,
@@ -66,6 +67,7 @@ __all__ = [
     "SHARES",
     "SURELY",
     "Attribution",
+    "Axis",
     "Baseline",
     "Child",
     "Children",
@@ -114,6 +116,7 @@ __all__ = [
     "is_of_the_end",
     "is_whole_multiple",
     "label_of",
+    "place_of",
     "plan_of",
     "planned_epochs",
     "planned_steps",

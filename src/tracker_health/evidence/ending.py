@@ -79,11 +79,20 @@ def ending_outside_the_log(info: RunInfo) -> Ending | None:
     """The same without the console log. A run whose training stopped for a finding was stopped on purpose, however its
     tracker calls what came of that.
     """
-    found = _told_of(info)
+    found = _of_a_trial(_told_of(info), info)
     if info.stopped is None or (found is not None and found.how is Ended.RUNNING):
         return found
     broke = info.seen is not None and info.seen.how in _BROKE_AFTERWARDS
     return found if broke else info.stopped.ending
+
+
+def _of_a_trial(told: Ending | None, info: RunInfo) -> Ending | None:
+    """The end of a trial that its search stopped: by a signal, as agents do, or as the tracker's state says."""
+    if told is None or not info.sweep or told.how is not Ended.INTERRUPTED:
+        return told
+    if "SIGTERM" not in told.by and (info.seen is not None or info.status != "KILLED"):
+        return told
+    return Ending(how=Ended.PRUNED, by=f"{told.by}, as sweeps stop trials")
 
 
 def _told_of(info: RunInfo) -> Ending | None:

@@ -36,7 +36,8 @@ class RunInfo:
     puts it together.
 
     ``experiment``: the name of the experiment or project that it belongs to. ``started`` and ``ended``: in seconds
-    since 1970 (UTC), None where the tracker does not say.
+    since 1970 (UTC), None where the tracker does not say. ``resumed``: at which steps it was, as the
+    tracker has it. ``sweep``: the search that the run is a trial of, empty where there is none.
 
     ``global_step`` and ``epoch`` are what a trainer state says was done; ``snapshot`` is true when that was written
     at a checkpoint in mid-training, so that it cannot tell where the run ended. ``printed_step``: how far a console
@@ -62,6 +63,8 @@ class RunInfo:
     experiment: str = ""
     started: float | None = None
     ended: float | None = None
+    resumed: tuple[int, ...] = ()
+    sweep: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

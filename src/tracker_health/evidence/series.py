@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -9,9 +10,13 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from tracker_health.evidence.axis import Axis
+from tracker_health.text import listing, steps_in_words
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 _SHORTEST_PASS, _SAME = 8, 3
+_SHOWN = 3  # places of many
 
 
 class StepUnit(StrEnum):
@@ -23,6 +28,22 @@ class StepUnit(StrEnum):
     UNKNOWN = "unknown"
 
 
+_UNIT_WORDS: Mapping[str, str] = {StepUnit.EPOCH: "epoch", StepUnit.LOG_CALL: "row"}
+
+
+def place_of(step: float, unit: StepUnit) -> str:
+    """``step 620``, or ``epoch 12``, in words.
+
+    Args:
+        step: On a step axis.
+        unit: What that axis counts.
+
+    Returns:
+        The word and the number.
+    """
+    return f"{_UNIT_WORDS.get(unit, 'step')} {step:.0f}"
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Series:
     """One metric's history in stored order.
@@ -30,6 +51,9 @@ class Series:
     ``steps``: int64[n]; ``values``: float64[n], non-finite kept; ``times``: float64[n] in seconds since 1970 (UTC),
     or None where the source has none. ``source`` says where it was read (a file name, or the tracker). ``guessed``: its
     role is no more than likely, by its name; ``understood``: what the name was taken for, and why, in words.
+
+    ``axis``: what its owner plots it by; None where that is ``steps``. ``step_word``: what its tracker calls those,
+    where it has a word of its own.
     """
 
     name: str
@@ -41,9 +65,49 @@ class Series:
     understood: str = ""
     source: str = ""
     step_unit: StepUnit = StepUnit.UNKNOWN
+    axis: Axis | None = None
+    step_word: str = ""
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def place(self, step: float) -> str:
+        """A place in this history, by the axis that its owner plots it by: ``step 620``, ``samples 81920``.
+
+        Args:
+            step: As in ``steps``.
+
+        Returns:
+            The axis and the number, in words.
+        """
+        return self._counted(step) if self.axis is None else self.axis.place(step)
+
+    def where(self, step: float) -> str:
+        """The same with the tracker's own step beside it: ``samples 81920 (step 640)``.
+
+        Args:
+            step: As in ``steps``.
+
+        Returns:
+            Both in words, or one where they are the same.
+        """
+        return self.place(step) if self.axis is None else f"{self.place(step)} ({self._counted(step)})"
+
+    def places(self, steps: IntArray) -> str:
+        """Several places in words: ``steps 5 and 17``; of many the first few, and how many more there are.
+
+        Args:
+            steps: int64[k], one or more.
+
+        Returns:
+            The words.
+        """
+        if self.axis is None:
+            return steps_in_words(steps.tolist())
+        return listing([self.place(step) for step in steps.tolist()], _SHOWN)
+
+    def _counted(self, step: float) -> str:
+        return f"{self.step_word} {step:.0f}" if self.step_word else place_of(step, self.step_unit)
 
     @property
     def nonfinite(self) -> int:

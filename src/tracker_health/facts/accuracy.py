@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def wrong(shares: Series | None) -> Curve | None:
     """The course of the share of wrong answers, which is to fall like a loss; None where it was not logged."""
     if shares is None:
         return None
-    return Curve.of(Series(name=shares.name, steps=shares.steps, values=1.0 - shares.values, role=shares.role))
+    return Curve.of(replace(shares, values=1.0 - shares.values))
 
 
 def _finite(series: Series | None, least: int) -> Series | None:
@@ -84,7 +84,7 @@ def _finite(series: Series | None, least: int) -> Series | None:
 
 
 def _in_unit(series: Series, unit: float) -> Series:
-    return Series(name=series.name, steps=series.steps, values=series.values / unit, role=series.role)
+    return replace(series, values=series.values / unit)
 
 
 def pairs(evidence: Evidence, shares: Shares, least: int) -> Iterator[tuple[str, Curve, Curve]]:

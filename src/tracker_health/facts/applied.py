@@ -89,7 +89,8 @@ def warm_up_not_applied(evidence: Evidence) -> NotApplied | None:
     top = int(rate.steps[np.argmax(rate.values >= _AT_THE_TOP * rate.values.max())])
     if not _SHORTEST <= warm_up <= int(rate.steps[-1]) / 2 or top > _EARLY * warm_up:
         return None
-    said = f"the params set {number(warm_up)} steps of warm-up; {short_name(rate.name)} was at its top at step {top}"
+    came = f"{short_name(rate.name)} was at its top at {rate.place(top)}"
+    said = f"the params set {number(warm_up)} steps of warm-up; {came}"
     return NotApplied("warm-up", said, warm_up, max(1.0, float(top)))
 
 

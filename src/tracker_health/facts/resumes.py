@@ -22,10 +22,11 @@ class Resume(NamedTuple):
 
 
 def resumes_of(evidence: Evidence) -> tuple[Resume, ...]:
-    """Where the run was resumed: by its console, by a counter that went back, by what its optimizer counts."""
+    """Where the run was resumed: by its console or tracker, a counter that went back, what its optimizer counts."""
     log, loss = evidence.text_log, evidence.find("train_loss")
     first = int(loss.clean().steps.min()) if loss is not None and len(loss) else 0
     found = [Resume(step, "the log says so") for step in (log.resumed if log is not None else ())]
+    found += [Resume(step, f"{evidence.info.tracker} says so") for step in evidence.info.resumed]
     back = [series.clean().steps for series in evidence.series if series.went_back]
     found += [Resume(int(steps[0]), "the counter went back") for steps in back if len(steps)]
     began = state_begins(evidence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -74,7 +74,7 @@ class Score:
     def badness(self) -> Curve | None:
         """Its course, turned so that lower is better; None of fewer than four values."""
         values = -self.values if self.higher else self.values
-        return Curve.of(Series(name=self.series.name, steps=self.series.steps, values=values, role="val_loss"))
+        return Curve.of(replace(self.series, values=values, role="val_loss"))
 
     def is_worst(self, near: float) -> FloatArray:
         """At which values it is as bad as it can be: 0 of what is to rise, all wrong of an error rate. ``near``: how

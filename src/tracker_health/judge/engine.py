@@ -248,10 +248,10 @@ def _with_healthy_part(
     voting = [one for one in results if one.votes]
     found = {one.code for one in voting if one.verdict in (Verdict.WARN, Verdict.FAIL)}
     curves_pass = any(one.verdict is Verdict.PASS and one.code.startswith(_ON_CURVES) for one in voting)
-    last = _last_step(evidence)
-    if diagnosis is None or not found <= _ON_ENDS or not curves_pass or last is None:
+    last = _last_place(evidence)
+    if diagnosis is None or not found <= _ON_ENDS or not curves_pass or not last:
         return diagnosis
-    return replace(diagnosis, sentence=f"Healthy up to step {last}, then {uncapitalized(diagnosis.sentence)}")
+    return replace(diagnosis, sentence=f"Healthy up to {last}, then {uncapitalized(diagnosis.sentence)}")
 
 
 def tool_of(config: Config) -> ToolInfo:
@@ -324,14 +324,17 @@ def _uses(evidence: Evidence) -> Iterable[SeriesUse]:
         )
 
 
-def _last_step(evidence: Evidence) -> int | None:
-    return max((int(one.steps.max()) for one in evidence.series if one.role and len(one)), default=None)
+def _last_place(evidence: Evidence) -> str:
+    """How far the metrics go that are judged, in words; empty without any."""
+    judged = [one for one in evidence.series if one.role and len(one)]
+    furthest = max(judged, key=lambda one: (int(one.steps.max()), one.axis is not None, len(one)), default=None)
+    return "" if furthest is None else furthest.place(int(furthest.steps.max()))
 
 
 def _so_far(evidence: Evidence) -> str:
     """Of a run that goes on and in which nothing was found."""
-    last = _last_step(evidence)
-    return HEALTHY_SO_FAR if last is None else f"{HEALTHY_SO_FAR} up to step {last}"
+    last = _last_place(evidence)
+    return f"{HEALTHY_SO_FAR} up to {last}" if last else HEALTHY_SO_FAR
 
 
 def _summary(report: Report, unjudged: str) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, IntArray
+from tracker_health.evidence import Evidence, FloatArray
 from tracker_health.render.page import Chart, link_of, render
 from tracker_health.render.plot import Line, Plot, draw
-from tracker_health.render.thinning import thin
+from tracker_health.render.thinning import Places, thin
 from tracker_health.report.result import Report
 from tracker_health.text import count, printable, split_sentence
 from tracker_health.words.verdict import Verdict
@@ -29,7 +29,7 @@ class LossCurve:
     """A run's loss, thinned and finite, and what was made of the run."""
 
     name: str
-    steps: IntArray
+    steps: Places
     values: FloatArray
     verdict: Verdict
 

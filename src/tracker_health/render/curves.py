@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tracker_health.diagnosis import Facts
-from tracker_health.evidence import SHARES, Evidence, Series
+from tracker_health.evidence import SHARES, Axis, Evidence, Series
 from tracker_health.render.plot import Area, Band, Line, Mark, Plot, Reference
 from tracker_health.render.thinning import level, stretches
 from tracker_health.report.result import ProbeResult, Report
@@ -81,7 +82,7 @@ def loss_plot(evidence: Evidence, report: Report) -> Plot | None:
     what = "Training loss" if train is not None else "Validation loss"
     told = [_in_words(one) for one in (train, validation) if one is not None]
     said = "".join(f" {one.label}." for one in references)
-    return Plot(
+    plot = Plot(
         name="loss",
         title=what,
         description=f"Loss by {_unit(main)}: {'; '.join(told)}.{said}{_marks_in_words(marks)}",
@@ -96,6 +97,7 @@ def loss_plot(evidence: Evidence, report: Report) -> Plot | None:
             + (["Green: from the lowest to the highest of healthy runs, and their median."] if usual else [])
         ),
     )
+    return _by_owner(plot, main.axis)
 
 
 def _usual(evidence: Evidence) -> tuple[list[Line], tuple[Area, ...]]:
@@ -145,7 +147,7 @@ def _rate(evidence: Evidence, report: Report) -> Plot | None:
     )
     marks = [mark for finding in _found(report, "rate") for mark in _marks(finding, series, ())]
     said = f" Usual for such a training: {number(usual[0])} to {number(usual[1])}." if usual is not None else ""
-    return Plot(
+    plot = Plot(
         name="rate",
         title="Learning rate",
         description=f"Learning rate by {_unit(series)}: {_in_words(series)}.{said}{_marks_in_words(marks)}",
@@ -158,6 +160,7 @@ def _rate(evidence: Evidence, report: Report) -> Plot | None:
         buckets=100,
         height=230.0,
     )
+    return _by_owner(plot, series.axis)
 
 
 def usual_rates(evidence: Evidence, report: Report) -> tuple[float, float] | None:
@@ -176,7 +179,7 @@ def _single(
         return None
     bands = tuple(_bands(series))
     marks = [mark for finding in findings for mark in _marks(finding, series, bands)]
-    return Plot(
+    plot = Plot(
         name=name or role.replace("_", "-"),
         title=title,
         description=f"{title} by {_unit(series)}: {_in_words(series)}.{_marks_in_words(marks)}",
@@ -187,10 +190,30 @@ def _single(
         buckets=150,
         height=230.0,
     )
+    return _by_owner(plot, series.axis)
 
 
 def _unit(series: Series) -> str:
+    if series.axis is not None:
+        return printable(series.axis.name, _NAME_CHARACTERS)
     return "epoch" if series.step_unit == "epoch" else "step"
+
+
+def _by_owner(plot: Plot, axis: Axis | None) -> Plot:
+    """The chart by the axis that the run's owner plots by."""
+    if axis is None:
+        return plot
+
+    def at(step: float) -> float:
+        return float(axis.spread(np.array([step], dtype=np.float64))[0])
+
+    return replace(
+        plot,
+        lines=tuple(replace(one, steps=axis.spread(one.steps)) for one in plot.lines),
+        marks=tuple(replace(one, step=at(one.step)) for one in plot.marks),
+        bands=tuple(replace(one, first=at(one.first), last=at(one.last)) for one in plot.bands),
+        areas=tuple(replace(one, steps=axis.spread(one.steps)) for one in plot.areas),
+    )
 
 
 def _lines(series: Series, look: str, *, smoothed: bool = True) -> Iterator[Line]:
@@ -213,7 +236,7 @@ def _lines(series: Series, look: str, *, smoothed: bool = True) -> Iterator[Line
 def _bands(series: Series) -> Iterator[Band]:
     gaps = sorted(stretches(series.steps, series.values), key=lambda gap: -gap[2])
     for place, (first, last, points) in enumerate(gaps[:_MOST_BANDS]):
-        where = f"from {_unit(series)} {first}" if last > first else f"at {_unit(series)} {first}"
+        where = f"{'from' if last > first else 'at'} {series.place(first)}"
         said = f"NaN or infinite {where}: {count(points, 'point')}"
         yield Band(first=first, last=last, label=said if place == 0 else "")
 
@@ -229,7 +252,7 @@ def _marks(finding: ProbeResult, series: Series, bands: Sequence[Band]) -> Itera
         value = _value_at(series, step)
         if value is None and any(band.first <= step <= band.last for band in bands):
             continue
-        said = f"{_unit(series)} {step} ({finding.code})"
+        said = f"{series.place(step)} ({finding.code})"
         if value is not None and _says(finding.message, number(value)):
             said = f"{number(value)} at {said}"
         yield Mark(step=step, value=value, label="" if told else said, look=look)

@@ -50,7 +50,9 @@ def _losses(evidence: Evidence, report: Report) -> Iterator[Fact]:
         where = f"started at {number(float(finite.values[0]))}" if len(finite) else "never finite"
         if not math.isfinite(last):
             seen = (
-                f"last finite {number(float(finite.values[-1]))} at step {finite.steps[-1]}" if len(finite) else where
+                f"last finite {number(float(finite.values[-1]))} at {finite.place(finite.steps[-1])}"
+                if len(finite)
+                else where
             )
             yield Fact(label=f"final {name}", value=number(last), more=seen, bad=True)
         else:
@@ -58,7 +60,11 @@ def _losses(evidence: Evidence, report: Report) -> Iterator[Fact]:
             shown = where if curve is None else f"{where}; last value {number(last)}"
             yield Fact(label=f"final {name}", value=number(level), more=shown, bad=bad and role == "train_loss")
         if curve is not None and len(finite):
-            yield Fact(label=f"best {name}", value=number(curve.best.value), more=f"lowest near step {curve.best_step}")
+            yield Fact(
+                label=f"best {name}",
+                value=number(curve.best.value),
+                more=f"lowest near {series.place(curve.best_step)}",
+            )
         if role == "train_loss":
             bad = False
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tracker_health.evidence import FloatArray, IntArray
-from tracker_health.render.thinning import thin
+from tracker_health.evidence import FloatArray
+from tracker_health.render.thinning import Places, thin
 from tracker_health.text import printable
 
 WIDTH = 900.0
@@ -32,13 +32,13 @@ _MARGIN = 0.04
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Line:
-    """A curve. ``steps``: int64[n] ascending; ``values``: float64[n], NaN where the line breaks off. ``label``: what
-    stands at its end. ``look``: the classes by which the style sheet knows it: main, val, noisy, level, or a verdict.
-    ``key``: what a filter knows it by.
+    """A curve. ``steps``: [n] ascending, whole unless an owner's; ``values``: float64[n], NaN where the line breaks
+    off. ``label``: what stands at its end. ``look``: the classes by which the style sheet knows it: main, val, noisy,
+    level, or a verdict. ``key``: what a filter knows it by.
     """
 
     name: str
-    steps: IntArray
+    steps: Places
     values: FloatArray
     label: str = ""
     look: str = "main"
@@ -49,7 +49,7 @@ class Line:
 class Mark:
     """A place that a finding names: a ring where the series has a value there, else a line across the chart."""
 
-    step: int
+    step: float
     value: float | None
     label: str
     look: str = "fail"
@@ -68,23 +68,23 @@ class Reference:
 class Band:
     """A stretch of steps, as one in which the values are not finite."""
 
-    first: int
-    last: int
+    first: float
+    last: float
     label: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Area:
-    """What lies between two curves over the same ``steps``: int64[n] ascending. ``low`` and ``high``: float64[n], NaN
+    """What lies between two curves over the same ``steps``: [n] ascending. ``low`` and ``high``: float64[n], NaN
     where there is nothing between them. ``look``: its class in the style sheet.
     """
 
-    steps: IntArray
+    steps: Places
     low: FloatArray
     high: FloatArray
     look: str = "usual"
 
-    def pieces(self) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
+    def pieces(self) -> Iterator[tuple[Places, FloatArray, FloatArray]]:
         """Its stretches without a gap, each of two steps at least."""
         finite = np.isfinite(self.low) & np.isfinite(self.high)
         for first, end in _stretches(finite):
@@ -135,9 +135,9 @@ class Plot:
         return finite
 
     @property
-    def span(self) -> tuple[int, int]:
+    def span(self) -> tuple[float, float]:
         """The first and last step, of values that are not finite as well."""
-        ends = [int(one) for line in self.lines if len(line.steps) for one in line.steps[[0, -1]]]
+        ends = [_whole(one) for line in self.lines if len(line.steps) for one in line.steps[[0, -1]]]
         first, last = min(ends, default=0), max(ends, default=1)
         return first, max(last, first + 1)
 
@@ -155,20 +155,27 @@ class Plot:
             "log": self.is_logarithmic,
             "may": self.may_be_logarithmic,
             "lines": lines,
-            "marks": [{"s": one.step, "v": _short(one.value), "t": one.label, "c": one.look} for one in self.marks],
+            "marks": [
+                {"s": _whole(one.step), "v": _short(one.value), "t": one.label, "c": one.look} for one in self.marks
+            ],
             "refs": [{"v": _short(one.value), "t": one.label, "c": one.look} for one in self.references],
             "areas": [
                 {
                     "c": area.look,
-                    "s": steps.tolist(),
+                    "s": [_whole(one) for one in steps],
                     "a": [_short(float(one), self.digits) for one in low],
                     "b": [_short(float(one), self.digits) for one in high],
                 }
                 for area in self.areas
                 for steps, low, high in area.pieces()
             ],
-            "bands": [{"a": one.first, "b": one.last, "t": one.label} for one in self.bands],
+            "bands": [{"a": _whole(one.first), "b": _whole(one.last), "t": one.label} for one in self.bands],
         }
+
+
+def _whole(place: float) -> float:
+    """A place on the horizontal axis, as short as JSON can have it."""
+    return int(place) if place == round(place) else float(f"{place:.8g}")
 
 
 def _wants_logarithm(values: FloatArray) -> bool:
@@ -179,21 +186,21 @@ def _wants_logarithm(values: FloatArray) -> bool:
     return float(values.max()) > _LOGARITHMIC * float(values.min())
 
 
-def _thinned(line: Line, buckets: int, digits: int) -> tuple[list[int], list[float | None]]:
-    steps: list[int] = []
+def _thinned(line: Line, buckets: int, digits: int) -> tuple[list[float], list[float | None]]:
+    steps: list[float] = []
     values: list[float | None] = []
     for piece_steps, piece in pieces(line):
         if steps:
-            steps.append(int(piece_steps[0]))
+            steps.append(_whole(piece_steps[0]))
             values.append(None)
         share = max(1, round(buckets * len(piece) / max(1, len(line.values))))
         some_steps, some = thin(piece_steps, piece, share)
-        steps += [int(one) for one in some_steps]
+        steps += [_whole(one) for one in some_steps]
         values += [_short(float(one), digits) for one in some]
     return steps, values
 
 
-def pieces(line: Line) -> Iterator[tuple[IntArray, FloatArray]]:
+def pieces(line: Line) -> Iterator[tuple[Places, FloatArray]]:
     """The stretches of finite values, the longest hundred of many."""
     found = sorted(_stretches(np.isfinite(line.values)), key=lambda piece: piece[0] - piece[1])[:100]
     for first, end in sorted(found):

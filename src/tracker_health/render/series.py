@@ -86,7 +86,16 @@ def _row(series: Series) -> dict[str, Any]:
         "last_step": int(clean.steps[-1]) if there else None,
         "first": _strict(clean.values[0]) if there else None,
         "last": _strict(clean.values[-1]) if there else None,
+        "axis": _axis(clean),
     }
+
+
+def _axis(clean: Series) -> dict[str, Any] | None:
+    """What its owner plots a series by, and from where to where; None where that is the step."""
+    if clean.axis is None or not len(clean):
+        return None
+    first, last = (clean.axis.at(step) for step in clean.steps[[0, -1]].tolist())
+    return {"name": clean.axis.name, "first": first, "last": last}
 
 
 def _strict(value: float) -> float | None:
@@ -115,7 +124,9 @@ def series_lines(table: SeriesTable) -> Iterator[str]:
                 str(duplicates(one)),
                 steps + unit,
                 one.source,
-                one.understood,
+                f"{one.understood}; plotted from {clean.place(clean.steps[0])} to {clean.place(clean.steps[-1])}"
+                if clean.axis is not None and len(clean)
+                else one.understood,
             )
         )
     for role, names in table.suggestions.items():

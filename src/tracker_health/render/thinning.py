@@ -6,8 +6,10 @@ import numpy as np
 
 from tracker_health.evidence import FloatArray, IntArray
 
+Places = IntArray | FloatArray
 
-def thin(steps: IntArray, values: FloatArray, buckets: int = 400) -> tuple[IntArray, FloatArray]:
+
+def thin(steps: Places, values: FloatArray, buckets: int = 400) -> tuple[Places, FloatArray]:
     """The first, lowest, highest and last point of each of ``buckets`` stretches of equal width in steps, in order.
 
     ``steps`` ascending, ``values`` finite, of equal length. A short series comes back as it is; a long one in one pass
@@ -34,7 +36,7 @@ def _places_of(values: FloatArray, starts: IntArray, ends: IntArray, wanted: Flo
     return hits[np.searchsorted(hits, starts)]
 
 
-def level(steps: IntArray, values: FloatArray, blocks: int = 120) -> tuple[FloatArray, FloatArray]:
+def level(steps: Places, values: FloatArray, blocks: int = 120) -> tuple[FloatArray, FloatArray]:
     """The median of each of about ``blocks`` runs of equally many points: where the curve runs, noise aside."""
     count = len(values)
     size = max(5, -(-count // blocks))
@@ -47,7 +49,7 @@ def level(steps: IntArray, values: FloatArray, blocks: int = 120) -> tuple[Float
     return np.median(block_steps, axis=1), np.median(block_values, axis=1)
 
 
-def stretches(steps: IntArray, values: FloatArray) -> list[tuple[int, int, int]]:
+def stretches(steps: Places, values: FloatArray) -> list[tuple[int, int, int]]:
     """Where the values are not finite: first step, last step and number of points of each unbroken stretch."""
     bad = ~np.isfinite(values)
     if not bad.any():

@@ -6,25 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from tracker_health.evidence import StepUnit
+from tracker_health.evidence import Series, StepUnit, place_of
 from tracker_health.text import count
 
 OF_STEPS = frozenset({StepUnit.OPTIMIZER_STEP, StepUnit.UNKNOWN})
 """What an axis counts that may be one of optimizer steps."""
-_UNIT_WORDS: Mapping[str, str] = {StepUnit.EPOCH: "epoch", StepUnit.LOG_CALL: "row"}
-
-
-def place_of(step: int, unit: StepUnit) -> str:
-    """``step 620``, or ``epoch 12``, in words.
-
-    Args:
-        step: On a step axis.
-        unit: What that axis counts.
-
-    Returns:
-        The word and the number.
-    """
-    return f"{_UNIT_WORDS.get(unit, 'step')} {step}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +20,34 @@ class Onset:
     ``step``: the first point that was wrong, on the step axis of the series judged; ``unit``: what that axis counts.
     ``what``: what happened there, in words that follow "before", as in "the loss rose". ``is_best``: ``step`` is the
     last point that was good, as that of the best validation; ``what`` then names it: "the best validation loss".
+    ``place``: the same step in words, where the owner of the run counts something else.
     """
 
     step: int
     what: str
     unit: StepUnit = StepUnit.UNKNOWN
     is_best: bool = False
+    place: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step", int(self.step))  # a rule may have it from an array
+
+    @classmethod
+    def on(cls, series: Series, step: float, what: str, *, is_best: bool = False) -> Onset:
+        """An onset at a step of a series.
+
+        Args:
+            series: By which it was found.
+            step: As in its ``steps``.
+            what: What happened there, in words that follow "before".
+            is_best: Whether it is the last point that was good.
+
+        Returns:
+            The onset, on the series' axis.
+        """
+        place = series.place(step)
+        own = "" if place == place_of(step, series.step_unit) else place
+        return cls(step=int(step), what=what, unit=series.step_unit, is_best=is_best, place=own)
 
     @property
     def last_good(self) -> int:
@@ -62,8 +67,8 @@ class Onset:
 
     @property
     def where(self) -> str:
-        """``step 620``, or ``epoch 12``, in words."""
-        return place_of(self.step, self.unit)
+        """``step 620``, ``epoch 12``, or what the owner of the run counts, in words."""
+        return self.place or place_of(self.step, self.unit)
 
     def to_json(self) -> dict[str, Any]:
         """The onset as strict JSON values.
@@ -71,7 +76,8 @@ class Onset:
         Returns:
             Plain values, as a result of the report has them under ``onset``.
         """
-        return {"step": self.step, "unit": str(self.unit), "what": self.what, "is_best": self.is_best}
+        document = {"step": self.step, "unit": str(self.unit), "what": self.what, "is_best": self.is_best}
+        return {**document, "place": self.place} if self.place else document
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Onset:
@@ -91,6 +97,7 @@ class Onset:
             what=document["what"],
             unit=StepUnit(document.get("unit", "unknown")),
             is_best=document.get("is_best", False),
+            place=document.get("place", ""),
         )
 
 

@@ -164,6 +164,8 @@ class FileEvidence:
             experiment=known.experiment,
             started=known.started,
             ended=known.ended,
+            resumed=known.resumed,
+            sweep=known.sweep,
         )
         judged = known.series or self.series or self.optimizer or self.weights or self.dlm_step_log
         noted = (f"{one.source}: {one.message}" for one in self.doubtful if judged)
@@ -191,7 +193,7 @@ class Tracked:
 
     ``status`` is its word for the run's state, ``tracker`` what it is called, ``exit_code`` what it recorded.
     ``at_work``: the run's process is known to go on. ``stopped``: what is on the run of why its training stopped it.
-    ``experiment``, ``started``, ``ended``: see ``RunInfo``.
+    ``experiment``, ``started``, ``ended``, ``resumed``, ``sweep``: see ``RunInfo``.
     """
 
     status: str = ""
@@ -206,3 +208,5 @@ class Tracked:
     experiment: str = ""
     started: float | None = None
     ended: float | None = None
+    resumed: tuple[int, ...] = ()
+    sweep: str = ""

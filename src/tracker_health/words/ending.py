@@ -63,8 +63,9 @@ _SAYS_OUT_OF_MEMORY = re.compile(r"out of memory|RESOURCE_EXHAUSTED|Cannot alloc
 # Optuna's, and what is called after it elsewhere: the search ended the trial, and nothing is wrong with it.
 _PRUNED = re.compile(r"(?:^|\.)(?:Trial|Experiment|Run)?(?:Was)?Pruned(?:Exception|Error)?$")
 # Of MLflow and W&B. CRASHED is W&B's word for a run that nobody ended and that gives no sign of life any more: it may
-# have been killed, or have lost its connection, or a notebook never closed it. OPEN and GONE are ours, for a log of
-# W&B's on this machine that has no exit record, and whose process may go on, or is gone.
+# have been killed, or have lost its connection, or a notebook never closed it. OPEN, GONE and SWEPT are ours, for a
+# log of W&B's on this machine that has no exit record: its process may go on, is gone, or its sweep ended it. PRUNED is
+# Optuna's.
 _BY_STATUS = {
     "FINISHED": Ended.FINISHED,
     "FAILED": Ended.FAILED,
@@ -72,6 +73,8 @@ _BY_STATUS = {
     "CRASHED": Ended.SILENT,
     "GONE": Ended.SILENT,
     "PREEMPTED": Ended.PREEMPTED,
+    "PRUNED": Ended.PRUNED,
+    "SWEPT": Ended.PRUNED,
     "RUNNING": Ended.RUNNING,
     "OPEN": Ended.RUNNING,
     "SCHEDULED": Ended.RUNNING,
@@ -82,6 +85,7 @@ _SAID = {
     "CRASHED": "{} says CRASHED, which is a lost heartbeat",
     "GONE": "{}'s log has no exit record, and no process writes it",
     "OPEN": "{}'s log has no exit record",
+    "SWEPT": "{}'s log has no exit record, as those of its sweep's other trials that lagged behind",
 }
 
 

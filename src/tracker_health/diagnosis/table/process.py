@@ -313,7 +313,7 @@ def _where_it_was_resumed(facts: Facts) -> Onset | None:
     at, loss = facts.rose_at_a_resume, facts.loss
     if at is None or loss is None:
         return None
-    return Onset(step=at, unit=loss.series.step_unit, what="the run was resumed")
+    return Onset.on(loss.series, at, "the run was resumed")
 
 
 def _compare_the_weights(facts: Facts) -> Action:

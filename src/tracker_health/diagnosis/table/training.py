@@ -34,7 +34,7 @@ def _where_the_rate_rose(facts: Facts) -> Onset | None:
     jump = facts.rate_jump
     if jump is None:
         return None
-    return Onset(step=jump.step, unit=facts.settings.logged_rates[0].step_unit, what="the learning rate rose")
+    return Onset.on(facts.settings.logged_rates[0], jump.step, "the learning rate rose")
 
 
 def _lower_the_rate(facts: Facts) -> Action:

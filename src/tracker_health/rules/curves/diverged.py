@@ -8,7 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import FEWEST_POINTS, SURELY, Curve, Evidence
 from tracker_health.evidence.curve import resolution
 from tracker_health.report.result import Finding
-from tracker_health.report.resume_point import Onset, place_of
+from tracker_health.report.resume_point import Onset
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
 from tracker_health.text import number
@@ -99,7 +99,7 @@ class Diverged(CurveRule):
         began_anew = any(step > curve.best_step for step in curve.restarts)
         doubtful = not curve.sure or evidence.first(self.role).went_back or (began_anew and not climbed)
         rose = rose or steadily
-        restart = f"restart from a checkpoint near step {curve.best_step}" if rose else "start again"
+        restart = f"restart from a checkpoint near {curve.series.place(curve.best_step)}" if rose else "start again"
         limit = curve.best.value + (self.least_rise if steadily else self.rise_share) * curve.size
         onset = curve.left(limit) if rose else curve.peak_step
         if not rose:
@@ -113,7 +113,7 @@ class Diverged(CurveRule):
             steps=(onset, curve.last_step) if rose else (onset,),
             confidence="low" if doubtful else "high",
             kind="rose" if rose else "climbed",
-            onset=Onset(step=onset, unit=curve.series.step_unit, what="the loss rose") if rose else None,
+            onset=Onset.on(curve.series, onset, "the loss rose") if rose else None,
         )
 
     def _rose_steadily(self, curve: Curve) -> bool:
@@ -129,9 +129,9 @@ def _message(curve: Curve, onset: int | None) -> str:
     start, best, end, peak = map(number, (curve.outset.value, curve.best.value, curve.end.value, curve.peak.value))
     if onset is None:
         highest = number(float(curve.series.values.max()))
-        there = f"{highest} at {place_of(curve.peak_step, curve.series.step_unit)} (a level of {peak})"
+        there = f"{highest} at {curve.series.where(curve.peak_step)} (a level of {peak})"
         return f"the loss climbed from {start} to {there}; it ends at {end}"
-    where = place_of(onset, curve.series.step_unit)
+    where = curve.series.where(onset)
     return f"the loss rose at {where}, from {best} to {end}, and stayed there; it began at {start}"
 
 

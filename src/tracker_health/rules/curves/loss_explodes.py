@@ -88,7 +88,7 @@ class LossExplodes(Probe):
             measured=measured,
             steps=(int(step), int(series.steps[-1])),
             confidence="high" if len(series) >= FEW_POINTS else "low",
-            onset=Onset(step=int(step), unit=series.step_unit, what=f"{short_name(series.name)} exploded"),
+            onset=Onset.on(series, step, f"{short_name(series.name)} exploded"),
         )
 
     def _growth(self, sizes: FloatArray) -> float:

@@ -101,26 +101,28 @@ class LossSpike(Probe):
             return Finding.passed(f"{count(len(peaks), 'spike')} of consequence in the loss", measured)
         at = peaks[np.argmax(above[peaks])]
         level, sure = number(float(values[at] - above[at])), lasting >= self.min_lasting
-        unit, before = curve.series.step_unit, curve.at_step(float(steps[max(at - 1, 0)]))
+        before = curve.at_step(float(steps[max(at - 1, 0)]))
         gained = (before - curve.end).surely_above(0.0)
         if lasting and at in beyond:
             first = int(steps[-lasting])
+            jumped = f"the loss jumped from its level of {level} at {curve.series.where(first)}"
+            before_it = curve.series.place(first)
             return Finding(
                 verdict=Verdict.FAIL if sure else Verdict.WARN,
-                message=f"the loss jumped from its level of {level} at step {first} and had not come back when the run "
-                f"ended, {count(lasting, 'point')} later, at {number(float(values[-1]))}",
-                remedy=f"restart from before step {first}, with a lower learning rate or gradient clipping",
+                message=f"{jumped} and had not come back when the run ended, {count(lasting, 'point')} later, "
+                f"at {number(float(values[-1]))}",
+                remedy=f"restart from before {before_it}, with a lower learning rate or gradient clipping",
                 measured=measured,
                 steps=(first, curve.last_step),
                 confidence="high" if sure else "low",
-                onset=Onset(step=first, unit=unit, what="the loss jumped"),
+                onset=Onset.on(curve.series, first, "the loss jumped"),
             )
-        tallest = f"the tallest {number(float(values[at]))} at step {int(steps[at])}"
+        tallest = f"the tallest {number(float(values[at]))} at {curve.series.where(steps[at])}"
         return Finding(
             verdict=Verdict.WARN,
             message=f"{count(len(peaks), 'spike')} in the loss, {tallest}, where its level was {level}",
             remedy="look at the batches of these steps; clip gradients, or skip batches that are out of proportion",
             measured=measured,
             steps=tuple(int(step) for step in steps[peaks[:100]]),
-            onset=None if gained else Onset(step=steps[at], unit=unit, what="the loss jumped"),
+            onset=None if gained else Onset.on(curve.series, steps[at], "the loss jumped"),
         )

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from tracker_health.evidence import Curve, Evidence
 from tracker_health.report.result import Finding
-from tracker_health.report.resume_point import place_of
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
 from tracker_health.words.verdict import Verdict
@@ -61,7 +60,7 @@ class LossStandsStill(CurveRule):
             return Finding.passed(stood if curve.stood > 1 else "the loss moves to the end", measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the loss is {end:.7g} at every point from {place_of(since, curve.series.step_unit)} on",
+            message=f"the loss is {end:.7g} at every point from {curve.series.where(since)} on",
             remedy="print the model's answers to two batches, and the gradient of its last layer",
             measured=measured,
             steps=(since,),

@@ -92,8 +92,8 @@ class MaskedNan(Probe):
         start, length = longest_run(zero)
         measured = {"zeros": int(zero.sum()), "longest_run": length, "zeros_with_nonfinite_gradient": len(broken)}
         if len(broken):
-            where = f"{len(broken)} steps where the gradient norm is not finite, first at step {broken[0]}"
-            return _finding(f"the loss is exactly 0.0 at {where}", measured, int(broken[0]), _onset(loss))
+            where = f"{len(broken)} steps where the gradient norm is not finite, first at {loss.where(broken[0])}"
+            return _finding(f"the loss is exactly 0.0 at {where}", measured, int(broken[0]), loss)
         if length == len(loss) >= self.min_zeros and _is_dead(evidence):
             message, first = f"the loss and the gradient norm are exactly 0 at all {length} points", int(loss.steps[0])
             return Finding(verdict=Verdict.FAIL, message=message, remedy=_DEAD, measured=measured, steps=(first,))
@@ -104,7 +104,7 @@ class MaskedNan(Probe):
         if length < self.min_zeros or not len(before):
             return Finding.passed("no stretch of exact zeros in the loss", measured)
         first, level = int(loss.steps[start]), _level(before)
-        said = f"the loss is exactly 0.0 for {length} points from step {first}, after {number(level)}"
+        said = f"the loss is exactly 0.0 for {length} points from {loss.where(first)}, after {number(level)}"
         rounded = level <= self.units * resolution(before) or int(zero[:start].sum()) >= self.min_zeros
         true = rounded or _is_alive(evidence, loss.steps[start : start + length])
         began_there = loss.values[0] == 0.0
@@ -112,7 +112,7 @@ class MaskedNan(Probe):
             message = f"{said}: {'the log rounds it' if rounded else 'what was logged beside it is finite'}"
             return Finding.passed(message, measured, sure=False)
         unsure = began_there or level <= self.near_zero * before[0] or bool((loss.values[start + length :] > 0).any())
-        return _finding(said, measured, first, _onset(loss), unsure=unsure)
+        return _finding(said, measured, first, loss, unsure=unsure)
 
 
 def _never_computed(loss: Series, measured: dict[str, int]) -> Finding:
@@ -165,16 +165,16 @@ def _onset(loss: Series) -> Onset | None:
     """Where the loss became 0 to the end; None where it did not, or always was."""
     first = lasts_from(loss.values == 0.0)
     known = 0 < first < len(loss)
-    return Onset(step=loss.steps[first], unit=loss.step_unit, what="the loss became 0") if known else None
+    return Onset.on(loss, loss.steps[first], "the loss became 0") if known else None
 
 
-def _finding(said: str, measured: dict[str, int], step: int, onset: Onset | None, *, unsure: bool = False) -> Finding:
+def _finding(said: str, measured: dict[str, int], step: int, loss: Series, *, unsure: bool = False) -> Finding:
     return Finding(
         verdict=Verdict.FAIL,
         message=f"{said}; it may be rounding, or a batch without an error" if unsure else said,
-        remedy=f"set logging_nan_inf_filter=False to see whether it is NaN; if so restart from before step {step}",
+        remedy=f"set logging_nan_inf_filter=False to see whether it is NaN; if so restart before {loss.place(step)}",
         measured=measured | {"first_step": step},
         steps=(step,),
         confidence="low" if unsure else "high",
-        onset=onset,
+        onset=_onset(loss),
     )

@@ -15,7 +15,7 @@ from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, is_perplexity
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import count, number, short_name, steps_in_words
+from tracker_health.text import count, number, short_name
 from tracker_health.words.verdict import Verdict, worst_verdict
 
 _HUGE = "restart with a lower learning rate or gradient clipping; look at the scale of inputs and targets"
@@ -108,7 +108,8 @@ class NonfiniteLoss(Probe):
         tail = max(1, round(total * self.tail_share))
         recovered = self._has_recovered(clean, bad)
         dead = not recovered and (share >= self.max_share or bool(bad[-tail:].any()))
-        where = f"at {steps_in_words(steps)}" if recovered else f"first at step {steps[0]}, last at step {steps[-1]}"
+        ends = f"first at {series.where(steps[0])}, last at {series.place(steps[-1])}"
+        where = f"at {series.places(steps)}" if recovered else ends
         ending = "" if bad[-1] else f"; finite again, {number(float(clean.values[-1]))} at the end"
         return Finding(
             verdict=Verdict.FAIL if dead else Verdict.WARN,
@@ -141,8 +142,7 @@ def _onset(series: Series, bad: npt.NDArray[np.bool_]) -> Onset | None:
     first = lasts_from(bad)
     if series.role == _LOSSES[1] or not 0 < first < len(bad):
         return None
-    what = f"{short_name(series.name)} became NaN or infinite"
-    return Onset(step=series.clean().steps[first], unit=series.step_unit, what=what)
+    return Onset.on(series, series.clean().steps[first], f"{short_name(series.name)} became NaN or infinite")
 
 
 def _of_part(part: Series) -> Finding:
@@ -150,8 +150,8 @@ def _of_part(part: Series) -> Finding:
     first = int(part.steps[int(np.searchsorted(part.steps, last)) + 1])
     return Finding(
         verdict=Verdict.WARN,
-        message=f"{short_name(part.name)}, a part of the loss, is NaN or infinite from step {first} to the end",
-        remedy=f"look at what it measures from step {first} on; where it stands for nothing to measure, log nothing",
+        message=f"{short_name(part.name)}, a part of the loss, is NaN or infinite from {part.where(first)} to the end",
+        remedy=f"look at what it measures from {part.place(first)} on; where there is nothing to measure, log nothing",
         measured={"first_step": first},
         steps=(first,),
     )
@@ -162,4 +162,6 @@ def _remedy(clean: Series, bad: npt.NDArray[np.bool_]) -> str:
     advice = "lower the learning rate, clip gradients, or train in bf16 instead of fp16"
     if first == 0:
         return f"the very first value is non-finite: check inputs and initialisation, then {advice}"
-    return f"restart from a checkpoint at or before step {clean.steps[first - 1]}, the last finite one; {advice}"
+    return (
+        f"restart from a checkpoint at or before {clean.place(clean.steps[first - 1])}, the last finite one; {advice}"
+    )

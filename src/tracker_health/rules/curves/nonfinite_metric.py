@@ -9,7 +9,6 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Series
 from tracker_health.report.result import Finding
-from tracker_health.report.resume_point import place_of
 from tracker_health.roles import words_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.text import count, short_name
@@ -73,7 +72,7 @@ class NonfiniteMetric(Probe):
         series, since = lost[0]
         clean = series.clean()
         others = f", as {count(len(lost) - 1, 'other metric')}" if len(lost) > 1 else ""
-        where = place_of(since, series.step_unit)
+        where = series.where(since)
         bad = int((~np.isfinite(clean.values)).sum())
         return Finding(
             verdict=Verdict.WARN,

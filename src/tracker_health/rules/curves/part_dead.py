@@ -9,7 +9,6 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, Need, Series
 from tracker_health.report.result import Finding
-from tracker_health.report.resume_point import place_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.text import count, listing, short_name
 from tracker_health.words.verdict import Verdict
@@ -97,11 +96,7 @@ def _found(dead: list[Series], parts: int, kind: str, *, died: bool) -> Finding:
     names = listing([f"{short_name(one.name)} ({one.values[-1]:g})" for one in dead])
     values = dead[0].values
     since = int(dead[0].steps[int(np.flatnonzero(values)[-1]) + 1]) if died else int(dead[0].steps[0])
-    what = (
-        f"exactly 0 from {place_of(since, dead[0].step_unit)} to the end"
-        if died
-        else f"one number at all {len(values)} points"
-    )
+    what = f"exactly 0 from {dead[0].where(since)} to the end" if died else f"one number at all {len(values)} points"
     return Finding(
         verdict=Verdict.WARN,
         message=f"{len(dead)} of {count(parts, 'part')} of the {kind} {'is' if len(dead) == 1 else 'are'} {what}, "

@@ -8,7 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import Curve, Evidence, Part
 from tracker_health.facts.resumes import jump_at, resumes_of, state_begins
 from tracker_health.report.result import Finding
-from tracker_health.report.resume_point import Onset, place_of
+from tracker_health.report.resume_point import Onset
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
 from tracker_health.text import number
@@ -74,7 +74,7 @@ class ResumeJump(CurveRule):
         rise, resume = max(jumps, key=lambda one: one[0].value)
         share = rise.value / curve.size if curve.size else 0.0
         measured: dict[str, float | int] = {"rise": rise.value, "rise_share": share, "resumes": len(resumes)}
-        where = place_of(resume.step, curve.series.step_unit)
+        where = curve.series.where(resume.step)
         if not rise.surely_above(self.rise_share * curve.size):
             began = state_begins(evidence)
             if began is not None:
@@ -91,5 +91,5 @@ class ResumeJump(CurveRule):
             measured=measured | {"at": resume.step},
             steps=(resume.step,),
             confidence="high" if curve.sure else "low",
-            onset=Onset(step=resume.step, unit=curve.series.step_unit, what="the run was resumed"),
+            onset=Onset.on(curve.series, resume.step, "the run was resumed"),
         )

@@ -87,7 +87,7 @@ class UnstableLoss(CurveRule):
         return Finding(
             verdict=Verdict.WARN,
             message=f"the {name} left its best level {count(len(found), 'time')}, by up to {number(tallest.height)}, "
-            f"first at step {found[0].first_step}",
+            f"first at {curve.series.where(found[0].first_step)}",
             remedy="lower the learning rate, clip gradients, or take larger batches",
             measured=measured,
             steps=tuple(one.first_step for one in found),

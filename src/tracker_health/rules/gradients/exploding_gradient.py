@@ -85,7 +85,7 @@ class ExplodingGradient(Probe):
             measured=measured,
             steps=(first, curve.last_step),
             confidence="high" if curve.sure else "low",
-            onset=Onset(step=first, unit=norm.step_unit, what="the gradient norm grew"),
+            onset=Onset.on(norm, first, "the gradient norm grew"),
         )
 
 

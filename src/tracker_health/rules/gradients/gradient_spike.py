@@ -96,10 +96,10 @@ class GradientSpike(Probe):
         effect = "the loss was higher afterwards" if harmful else "such jumps came back"
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the gradient norm jumped from {before} to {highest} at step {step}, and {effect} "
+            message=f"the gradient norm jumped from {before} to {highest} at {norm.where(step)}, and {effect} "
             f"({count(len(found), 'such step')})",
-            remedy=f"clip gradients at {number(usual)}; look at the batch of step {step} for broken samples",
+            remedy=f"clip gradients at {number(usual)}; look at the batch of {norm.place(step)} for broken samples",
             measured=measured,
             steps=tuple(int(one) for one in norm.steps[found[:100]]),
-            onset=None if gained else Onset(step=step, unit=norm.step_unit, what="the gradient norm jumped"),
+            onset=None if gained else Onset.on(norm, step, "the gradient norm jumped"),
         )

@@ -96,14 +96,14 @@ class LossScale(Probe):
         fell = f"the loss scale fell from {number(highest)} to {number(end)}"
         if highest <= end:
             fell = f"the loss scale is {number(end)}, below {number(self.min_scale)}, and never was higher"
-        often = f"; it was halved {most:.0f} times within {self.window} steps from step {step} on"
+        often = f"; it was halved {most:.0f} times within {self.window} steps from {scale.where(step)} on"
         return Finding(
             verdict=Verdict.FAIL,
             message=fell + often * (most >= self.halvings),
             remedy=_REMEDY,
             measured=measured,
             steps=(step,),
-            onset=Onset(step=step, unit=scale.step_unit, what="the loss scale fell") if highest > end else None,
+            onset=Onset.on(scale, step, "the loss scale fell") if highest > end else None,
         )
 
     def _most_halvings(self, scale: Series, loss: Series | None) -> tuple[float, int]:

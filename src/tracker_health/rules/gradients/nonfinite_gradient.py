@@ -91,23 +91,24 @@ class NonfiniteGradient(Probe):
         places = {int(np.argmax(bad)), start, first if lasting and bad[-1] else start}
         overflows = not (lasting or np.isnan(norm.values[bad]).any()) and _stayed_down(evidence, self.regained)
         if overflows or _falls_from(evidence, [int(norm.steps[place]) for place in places]):
-            message = f"{message}, but the loss continued to fall from step {int(steps[0])} on: such steps were skipped"
+            fell_on = f"the loss continued to fall from {norm.where(steps[0])} on"
+            message = f"{message}, but {fell_on}: such steps were skipped"
             # Overflow alone gives infinity, and a mean over many steps stays so to the end.
             if np.isnan(norm.values[bad]).any() and not bad[-self.at_end :].all():
-                remedy = f"look at the batch of step {int(steps[0])}: a gradient of NaN is more than an overflow"
+                remedy = f"look at the batch of {norm.place(steps[0])}: a gradient of NaN is more than an overflow"
                 return Finding(verdict=Verdict.WARN, message=message, remedy=remedy, measured=measured, steps=ends)
             return Finding.passed(f"{message}, or each norm is a mean over many steps", measured, sure=False)
         lost = 0 < first < len(bad)
-        onset = (
-            Onset(step=norm.steps[first], unit=norm.step_unit, what="the gradient norm became NaN or infinite")
-            if lost
-            else None
+        onset = Onset.on(norm, norm.steps[first], "the gradient norm became NaN or infinite") if lost else None
+        row = (
+            f"{length} in a row from {norm.where(norm.steps[start])}"
+            if length > 1
+            else f"from {norm.where(steps[0])} on"
         )
-        row = f"{length} in a row from step {int(norm.steps[start])}" if length > 1 else f"from step {int(steps[0])} on"
         return Finding(
             verdict=Verdict.FAIL if lasting or share.surely_above(self.max_share) else Verdict.WARN,
             message=f"{message}, {row}",
-            remedy=f"restart from before step {int(steps[0])} with a lower learning rate, clipping, or bf16",
+            remedy=f"restart from before {norm.place(steps[0])} with a lower learning rate, clipping, or bf16",
             measured=measured | {"first_step": int(steps[0])},
             steps=ends,
             onset=onset,

@@ -96,8 +96,8 @@ class RewardHacked(Probe):
         if not lost:
             return Finding.passed(reward.said, levels(reward.curve))
         said = f"{reward.said}, while {course(lost[0])}"
-        best, unit = lost[0].peak_step, lost[0].series.step_unit
-        onset = Onset(step=best, unit=unit, what=f"the best {short_name(lost[0].series.name)}", is_best=True)
+        series = lost[0].series
+        onset = Onset.on(series, lost[0].peak_step, f"the best {short_name(series.name)}", is_best=True)
         return replace(found(lost[0], said, _REMEDY, sure=reward.curve.sure), onset=onset)
 
     def _stands(self, meant: Curve, reward: Reward) -> bool:

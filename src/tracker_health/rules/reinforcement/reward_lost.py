@@ -113,14 +113,16 @@ class RewardLost(Probe):
         if not (below or (most and reward.descent.surely_above(0.0))):
             return None
         start, peak, end = map(number, _levels(reward).values())
-        came = f"began at {start}" if below else f"rose from {start} to {peak} at step {reward.best_step}"
+        came = (
+            f"began at {start}" if below else f"rose from {start} to {peak} at {reward.series.where(reward.best_step)}"
+        )
         verdict = Verdict.FAIL if below and reward.sure else Verdict.WARN
         kind, remedy = ("below-its-start", _BELOW) if below else ("lost", _LOST)
         since = reward.left((reward.best.value + reward.end.value) / 2.0)
         found = _finding(verdict, reward, f"{came} and ended at {end}", remedy, since, kind=kind)
         if not reward.descent.surely_above(0.0):
             return found
-        best = Onset(step=reward.best_step, unit=reward.series.step_unit, what="the best reward", is_best=True)
+        best = Onset.on(reward.series, reward.best_step, "the best reward", is_best=True)
         return replace(found, onset=best)
 
     def _stands(self, reward: Curve, others: list[Curve]) -> Finding | None:

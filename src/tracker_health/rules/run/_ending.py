@@ -73,12 +73,21 @@ def _last_step(evidence: Evidence) -> int | None:
     return evidence.optimizer_steps if evidence.optimizer_steps is not None else max(steps, default=None)
 
 
+def _place(evidence: Evidence, step: int) -> str:
+    """The last step in words: on the axis of the loss, where that goes so far and no optimizer counted it."""
+    for role in ("train_loss", "val_loss"):
+        loss = evidence.find(role)
+        if loss is not None and len(loss) and evidence.optimizer_steps is None and loss.steps.max() == step:
+            return loss.where(step)
+    return f"step {step}"
+
+
 def _message(evidence: Evidence, ending: Ending, reached: bool | None, step: int | None) -> str:
     progress, by = evidence.progress, printable(ending.by)
     trouble = fatal_trouble(evidence.text_log)
     if trouble is not None:
         by += f": {printable(trouble.text)}"
-    where = "; 0 points of a loss were logged" if step is None else f" after step {step}"
+    where = "; 0 points of a loss were logged" if step is None else f" after {_place(evidence, step)}"
     if progress is not None:
         where = f" after {number(progress.done)} of {number(progress.planned)} planned {progress.unit}"
     if reached and ending.how is Ended.SILENT:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Curve, Evidence, Need, Series
+from tracker_health.evidence import Curve, Evidence, Need
 from tracker_health.facts.accuracy import NEEDS, Shares, measures, percent, wrong
 from tracker_health.facts.chance import Chance, chance_of_start
 from tracker_health.report.result import Finding
@@ -140,10 +140,10 @@ class AccuracyGap(Probe):
         if lost or as_low or fall.value <= needed or not fall.surely_above(0.0):
             return None
         high, end = 1.0 - curve.best.value, 1.0 - curve.end.value
-        said = f"the validation {shares.name} fell from {percent(high)} about step {curve.best_step} to {percent(end)}"
-        found = _finding(said, {"best": high, "end": end, "best_step": curve.best_step}, curve, curve.best_step)
-        what, unit = f"the best validation {shares.name}", curve.series.step_unit
-        return replace(found, onset=Onset(step=curve.best_step, unit=unit, what=what, is_best=True))
+        where, measured = curve.series.where(curve.best_step), {"best": high, "end": end, "best_step": curve.best_step}
+        said = f"the validation {shares.name} fell from {percent(high)} about {where} to {percent(end)}"
+        found, what = _finding(said, measured, curve, curve.best_step), f"the best validation {shares.name}"
+        return replace(found, onset=Onset.on(curve.series, curve.best_step, what, is_best=True))
 
 
 def _room(evidence: Evidence, chance: Chance | None) -> Curve | None:
@@ -154,7 +154,7 @@ def _room(evidence: Evidence, chance: Chance | None) -> Curve | None:
     if curve is None or chance is None or chance.answers <= 2:
         return None
     values = np.minimum(curve.series.values / log(2.0), 1.0)
-    return Curve.of(Series(name=curve.series.name, steps=curve.series.steps, values=values))
+    return Curve.of(replace(curve.series, values=values))
 
 
 def _finding(said: str, measured: dict[str, float | int], curve: Curve, step: int) -> Finding:
@@ -162,7 +162,7 @@ def _finding(said: str, measured: dict[str, float | int], curve: Curve, step: in
         verdict=Verdict.WARN,
         message=said,
         remedy=f"check that labels belong to their inputs and both sets are prepared alike; else take the checkpoint "
-        f"next to step {curve.best_step}, add data or regularise",
+        f"next to {curve.series.place(curve.best_step)}, add data or regularise",
         measured=measured,
         steps=(step,),
         confidence="high" if curve.sure else "low",

@@ -96,7 +96,7 @@ class EvaluationStandsStill(CurveRule):
         step = int(curve.series.steps[-equal])
         said = (
             f"the validation loss is one number, {number(value)}, in the last {equal} of {curve.points} evaluations, "
-            f"from step {step} on, {went}"
+            f"from {curve.series.where(step)} on, {went}"
         )
         measured |= {"stands_at": value, "train_before": before.value, "train_after": after.value}
         if not (fell or stopped):

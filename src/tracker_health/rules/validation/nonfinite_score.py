@@ -10,7 +10,6 @@ import numpy as np
 from tracker_health.evidence import Evidence, Need
 from tracker_health.facts.scores import Score, held_out_scores, needs_of_scores
 from tracker_health.report.result import Finding
-from tracker_health.report.resume_point import place_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.text import count
 from tracker_health.words.verdict import Verdict
@@ -70,13 +69,13 @@ class NonfiniteScore(Probe):
             return Finding.passed(message, {"nonfinite": len(one.all) - len(one.series), "evaluations": len(one.all)})
         one = max(broken, key=lambda score: len(score.all) - len(score.series))
         bad = ~np.isfinite(one.all.values)
-        since, unit = int(one.all.steps[bad][0]), one.all.step_unit
+        since = int(one.all.steps[bad][0])
         again = "" if bad[-1] else f"; finite again, {one.said(float(one.all.values[-1]))} at the end"
         others = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
         return Finding(
             verdict=Verdict.WARN,
             message=f"{one.name}{others} is NaN or infinite in {int(bad.sum())} of "
-            f"{count(len(bad), 'evaluation')}, first at {place_of(since, unit)}{again}",
+            f"{count(len(bad), 'evaluation')}, first at {one.all.where(since)}{again}",
             remedy=f"print what its function gets: one answer for all samples? {_BY_NATURE.capitalize()}",
             measured={"nonfinite": int(bad.sum()), "evaluations": len(bad)},
             steps=(since,),

@@ -108,10 +108,10 @@ class Overfit(CurveRule):
         rose = rise.value > needed and (steady or rise.surely_above(0.0)) and late >= self.min_after
         kept = best_kept(evidence, curve.best_step)
         if rose and kept:
-            message = f"{message}; the model was kept as it was best, at step {curve.best_step} ({kept})"
+            message = f"{message}; the model was kept as it was best, at {curve.series.where(curve.best_step)} ({kept})"
             return Finding.passed(message, measured | {"kept": kept})
         if rose and self._went_on(train, curve.best_step):
-            over = f"from {number(best)} at step {curve.best_step} to {number(curve.end.value)}"
+            over = f"from {number(best)} at {curve.series.where(curve.best_step)} to {number(curve.end.value)}"
             meanwhile = ", while the training loss did not rise" if train is not None else ""
             message = f"the validation loss rose {over}, over {count(late, 'evaluation')}{meanwhile}"
         elif train is not None and self._apart(curve, train):
@@ -125,13 +125,11 @@ class Overfit(CurveRule):
         return Finding(
             verdict=Verdict.WARN,
             message=message,
-            remedy=f"take the checkpoint at step {curve.best_step}; stop there, add data or regularise",
+            remedy=f"take the checkpoint at {curve.series.place(curve.best_step)}; stop there, add data or regularise",
             measured=measured,
             steps=(curve.best_step,),
             confidence="high" if curve.sure else "low",
-            onset=Onset(
-                step=curve.best_step, unit=curve.series.step_unit, what="the best validation loss", is_best=True
-            ),
+            onset=Onset.on(curve.series, curve.best_step, "the best validation loss", is_best=True),
         )
 
     def _went_on(self, train: Curve | None, step: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import SURELY, Evidence, Need
 from tracker_health.facts.scores import Score, held_out_scores, needs_of_scores
 from tracker_health.report.result import Finding
-from tracker_health.report.resume_point import Onset, place_of
+from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.words.verdict import Verdict
 
@@ -100,13 +100,13 @@ class ScoreLost(Probe):
         only_fell = curve.trend > SURELY and fall.surely_above(self.without_gain * scale)
         if not ((lost and fall.value >= self.of_scale * scale) or only_fell):
             return Finding.passed(f"{score.name} ends at {ends}, its best level is {shown}", measured)
-        where = place_of(curve.best_step, curve.series.step_unit)
+        where, said = curve.series.place(curve.best_step), curve.series.where(curve.best_step)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{score.name} went from {shown} at about {where} to {ends} at the end",
+            message=f"{score.name} went from {shown} at about {said} to {ends} at the end",
             remedy=f"take the checkpoint at {where}; look at what the score measures and the loss does not",
             measured=measured,
             steps=(curve.best_step,),
             confidence="high" if curve.sure else "low",
-            onset=Onset(step=curve.best_step, unit=curve.series.step_unit, what=f"the best {score.name}", is_best=True),
+            onset=Onset.on(curve.series, curve.best_step, f"the best {score.name}", is_best=True),
         )

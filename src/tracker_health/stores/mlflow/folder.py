@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -34,6 +34,7 @@ from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.mlflow.database_file import holds_databases
 from tracker_health.stores.mlflow.last_activity import in_seconds, last_heard_of
+from tracker_health.stores.mlflow.own_axes import Count, is_count, on_own_axes
 from tracker_health.text import count, printable
 from tracker_health.words.gap_names import STOPPED_TAG
 from tracker_health.words.stopped import stop_of
@@ -207,6 +208,7 @@ class LoneMlflowRun(DirectoryRun):
         roles, logs = decided.needed, not decided.has_loss
         problems: list[Problem] = []
         series = [one for name in self._theirs if name in roles for one in self._series(name, roles[name], problems)]
+        series = on_own_axes(series, self._counts(), self._params)
         found = read_files(self, request, logs=logs) if request.parts or logs else FileEvidence()
         tracked = Tracked(
             status=status_of(self._meta),
@@ -222,6 +224,13 @@ class LoneMlflowRun(DirectoryRun):
         return found.evidence(
             self.ref, request, tracked, problems=(*self._listing_problems, *problems, *self._unseen())
         )
+
+    def _counts(self) -> Iterator[Count]:
+        for name in filter(is_count, self._theirs):
+            with suppress(ReadError, OSError):  # what it counts is a word in a message
+                points = read_points(self._theirs[name])
+                if len(points.steps):
+                    yield Count(name, int(points.steps[-1]), float(points.values[-1]))
 
     def _series(self, name: str, role: str, problems: list[Problem]) -> list[Series]:
         from tracker_health.stores.mlflow.run import history_series, is_hf_trainer

@@ -41,6 +41,7 @@ from tracker_health.stores.mlflow.histories import read_history
 from tracker_health.stores.mlflow.last_activity import in_seconds, last_heard_of
 from tracker_health.stores.mlflow.marks import Kept, MlflowMarks, called, latest_points, remove_tag
 from tracker_health.stores.mlflow.old_database import copy_of
+from tracker_health.stores.mlflow.own_axes import Count, is_count, on_own_axes
 from tracker_health.stores.mlflow.stored_files.all_checkpoints import saved_by
 from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree
 from tracker_health.stores.mlflow.stored_files.health_folder import IMAGES_TAG, HealthFolder
@@ -242,6 +243,7 @@ class MlflowRun(TrackedRun):
         roles, logs = decided.needed, not decided.has_loss
         found = self._artifacts.evidence(request, logs=logs) if self._needs_files(request) else FileEvidence()
         series = [one for name in self._names if name in roles for one in self._history(name, roles[name], found)]
+        series = on_own_axes(series, self._counts, self._run.data.params)
         has_history = bool(found.series) or any(len(one) > 1 for one in series)
         children = None if has_history else self._children
         if children is not None:
@@ -354,6 +356,11 @@ class MlflowRun(TrackedRun):
     @cached_property
     def _names(self) -> list[str]:
         return _metric_names(self._latest)
+
+    @property
+    def _counts(self) -> list[Count]:
+        named = ((name, self._latest[name]) for name in self._names if is_count(name))
+        return [Count(name, point.step, point.value) for name, point in named]
 
     def _needs_files(self, request: Request) -> bool:
         return bool(request.parts) or not request.roles.of(self._names).has_loss

@@ -17,10 +17,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tracker_health.errors import LeftAlone, ReadError, RunNotFound, StillRunning, StoreRefused, WriteError
-from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef, Series
+from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef, Series, StepUnit
 from tracker_health.judge.annotations import PENDING, Annotations
 from tracker_health.readers.files.regular_file import open_regular, read_regular, require_written
 from tracker_health.readers.log_formats import log_of
+from tracker_health.roles import TRAIN_LOSS, assign
 from tracker_health.run_files.checkpoints import CHECKPOINT_PARTS
 from tracker_health.run_files.naming import is_plain
 from tracker_health.run_files.reading import is_relevant, read_files
@@ -41,7 +42,9 @@ from tracker_health.stores.wandb.log_writer import (
     was_damaged_since,
 )
 from tracker_health.stores.wandb.media import MEDIA_PLACES, media_of, place_of
-from tracker_health.stores.wandb.transaction_log import LoggedFile, TransactionLog, console_of, read_log, rows_of
+from tracker_health.stores.wandb.segments import Segments, logs_beside, segments_of
+from tracker_health.stores.wandb.transaction_log import LoggedFile, TransactionLog, console_of, read_log
+from tracker_health.stores.wandb.trials import was_stopped_by_sweep
 from tracker_health.stores.wandb.values import (
     OWN_KEY,
     OWN_TAGS,
@@ -59,7 +62,7 @@ FILES_FOLDER = "files"
 SYNCED = ".synced"
 _HISTORIES = ("train_loss", "val_loss", "objective_loss")
 _STAGING = ("artifacts", "staging")
-_ONLINE = "run-"
+_ONLINE = _LOG_OF = "run-"
 _NOT_ASKED = "only files were asked for"
 _OF_A_VERDICT = frozenset({"verdict", "digest", "written"})
 
@@ -81,7 +84,7 @@ class LocalRun(DirectoryRun):
         self._unlisted: list[str] = []
         self._left_out = ""
         self._is_beside = False
-        self._version: tuple[int, ...] = ()
+        self._version: tuple[tuple[int, ...], ...] = ()
 
     @cached_property
     def record(self) -> RunRecord:
@@ -94,8 +97,8 @@ class LocalRun(DirectoryRun):
             traits=self._traits,
             remarks=self._remarks,
             heard=lambda: self._heard if self._status == "OPEN" else None,
-            last_step=self._log.last_step,
-            state=lambda: self._log.contents,
+            last_step=self._segments.last_step,
+            state=lambda: self._contents,
             why_not_asked="its training writes this log and reads nothing back; ask the run on its server",
         )
 
@@ -104,15 +107,20 @@ class LocalRun(DirectoryRun):
         super().look()
         for name in ("_status", "_writer"):
             self.__dict__.pop(name, None)
-        if self._version != _version_of(self._path):
-            self.__dict__.pop("_read", None)
+        if self._version != self._versions():
+            for name in ("_read", "_segments", "record"):
+                self.__dict__.pop(name, None)
+
+    def _versions(self) -> tuple[tuple[int, ...], ...]:
+        """What differs once a log of the run was written to, or there is another one."""
+        return tuple(map(_version_of, logs_beside(self._path, self._path.stem.removeprefix(_LOG_OF))))
 
     # Reading
 
     @cached_property
     def _read(self) -> tuple[TransactionLog, str]:
         """What the log says; and why it cannot be read, empty where it can."""
-        self._version = _version_of(self._path)
+        self._version = self._versions()
         try:
             return read_log(self._path), ""
         except ReadError as error:
@@ -127,13 +135,25 @@ class LocalRun(DirectoryRun):
         return self._read[0]
 
     @cached_property
+    def _segments(self) -> Segments:
+        """The logs of the run that are judged as one with this one."""
+        roles = assign(filter(is_metric, self._log.names))
+        return segments_of(self._path, self._log, [name for name, role in roles.items() if role == TRAIN_LOSS])
+
+    @property
+    def _contents(self) -> str:
+        """A digest of all that is judged."""
+        return " ".join(one.log.contents for one in self._segments.parts)
+
+    @cached_property
     def _status(self) -> str:
-        code = self._log.exit_code
-        if code is not None:
-            return "FINISHED" if code == 0 else "PREEMPTED" if self._log.preempting else "FAILED"
+        log = self._segments.last.log
+        if log.exit_code is not None:
+            return "FINISHED" if log.exit_code == 0 else "PREEMPTED" if log.preempting else "FAILED"
         if self._writer is Writer.GONE:
-            return "PREEMPTED" if self._log.preempting else "GONE"
-        left = self._log.preempting and self._writer is Writer.UNKNOWN and is_long_ago(self._heard)
+            swept = bool(log.sweep) and was_stopped_by_sweep(self._segments.last.path)
+            return "PREEMPTED" if log.preempting else "SWEPT" if swept else "GONE"
+        left = log.preempting and self._writer is Writer.UNKNOWN and is_long_ago(self._heard)
         return "PREEMPTED" if left else "OPEN"
 
     @property
@@ -143,12 +163,14 @@ class LocalRun(DirectoryRun):
         A file's own date is that of the last copy. It counts where a process is seen to write the file, and where no
         record has a time.
         """
-        written, heard = self._path.stat().st_mtime, self._log.heard
+        last = self._segments.last
+        written, heard = last.path.stat().st_mtime, last.log.heard
         return written if heard is None else max(written, heard) if self._writer is Writer.AT_WORK else heard
 
     @cached_property
     def _writer(self) -> Writer:
-        return writer_of(self._path, self._log.host)
+        last = self._segments.last
+        return writer_of(last.path, last.log.host)
 
     @cached_property
     def files(self) -> tuple[RunFile, ...]:
@@ -202,9 +224,13 @@ class LocalRun(DirectoryRun):
         return {**({"project": project} if log.project else {}), **tags}
 
     def _remarks(self) -> tuple[str, ...]:
-        remarks = []
+        remarks = list(self._segments.remarks())
         if self._log.torn:
             remarks.append("the end of its log is cut off in the middle of a record: what came before was read")
+        if self._status == "SWEPT":
+            remarks.append(
+                "its sweep stopped it, by its log: it has no end, as those of other trials that lagged behind"
+            )
         if self._status in ("GONE", "OPEN"):
             remarks.append("its log has no exit record: it is still going on, was killed or lost, or nobody closed it")
         return tuple(remarks)
@@ -215,16 +241,16 @@ class LocalRun(DirectoryRun):
         return text if stop_of(text) is not None else ""
 
     def fingerprint(self, request: Request) -> str:
-        content = [super().fingerprint(request), self._log.contents, self._read[1], self._status]
+        content = [super().fingerprint(request), self._contents, self._read[1], self._status]
         return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def read(self, request: Request) -> Evidence:
-        log = self._log
-        names = [name for name in log.names if is_metric(name)]
+        log, segments = self._segments.last.log, self._segments
+        names = [name for name in segments.names if is_metric(name)]
         decided = request.roles.of(names)
         roles, logs = decided.needed, not decided.has_loss
         problems = self._problems()
-        series = self._histories(log.names, roles, problems)
+        series = self._histories(segments.names, roles, problems)
         found = read_files(self, request, logs=logs) if request.parts or logs else FileEvidence()
         found.missing = {**self._why_no_history(), **self._why_no_checkpoint(), **found.missing}
         if found.text_log is None and log.printed and request.needs(Part.TEXT_LOG):
@@ -236,7 +262,9 @@ class LocalRun(DirectoryRun):
             exit_code=code,
             stopped=self.stopped(),
             at_work=self._writer is Writer.AT_WORK,
-            params=log.params,
+            params=segments.params,
+            resumed=segments.resumed_at if all(one.step_unit is StepUnit.LOG_CALL for one in series) else (),
+            sweep=log.sweep,
             names=names,
             series=series,
             experiment=log.project,
@@ -256,10 +284,11 @@ class LocalRun(DirectoryRun):
     def _histories(self, names: tuple[str, ...], roles: Mapping[str, str], problems: list[Problem]) -> list[Series]:
         if not roles:
             return []
-        histories = Histories(names, roles, self._path.name)
+        histories = Histories(names, roles, self._path.name, self._log.plotted_by)
         try:
-            for row in rows_of(self._path, histories.needed | {STEP, TIME}):
-                histories.add(row)
+            for segment in self._segments.parts:
+                for row in segment.rows(histories.needed | {STEP, TIME}):
+                    histories.add(row)
         except (ReadError, OSError) as error:
             found = FileEvidence()
             found.cannot_read(self._path.name, error, roles.values())
@@ -316,6 +345,7 @@ class LocalRun(DirectoryRun):
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:
         self.look()
+        self._refuse_earlier()
         self._refuse_to_mix()
         log = self._log
         omitted = super().write(annotations)
@@ -333,6 +363,13 @@ class LocalRun(DirectoryRun):
         if log.damaged:
             return ["the server, later (wandb sync stops at the damage in the log, and the verdict is behind it)"]
         return []
+
+    def _refuse_earlier(self) -> None:
+        """Raise for a log that another one goes on from: the verdict is the run's, and lies with its end."""
+        last = self._segments.last.path
+        if last != self._path:
+            message = f"{printable(self._given)} was resumed: the verdict on the whole run is written to its last part"
+            raise LeftAlone(message, f"annotate {printable(last.parent)}")
 
     def _refuse_to_mix(self) -> None:
         """Raise where a verdict could only be written beside an earlier one, or beside that of another run."""
@@ -380,7 +417,8 @@ class LocalRun(DirectoryRun):
         own = {f"{OWN_KEY}{name}": str(value) for name, value in marks.items()}
         log = replace(self._log, bears_ours=True, own=own, own_files=frozenset(map(place_of, files)))
         self.__dict__["_read"] = log, ""
-        self._version = _version_of(self._path)
+        self._version = self._versions()
+        self.__dict__.pop("_segments", None)
 
     def _read_own(self, name: str) -> bytes:
         path = self._health / name

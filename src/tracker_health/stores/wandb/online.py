@@ -228,6 +228,7 @@ class OnlineRun(TrackedRun):
                 at_work=is_live(self._run) and _has_heartbeat(self._run),
                 stopped=self.stopped(),
                 params=params_of(self._run.config),
+                sweep=str(getattr(self._run, "sweep_name", None) or ""),
                 names=self._counts,
                 series=series,
                 experiment=self._address.project,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urljoin
 
 from tracker_health.errors import UNREADABLE, ReadError
 from tracker_health.readers.files.ranged_file import PartsRefused
@@ -17,6 +19,7 @@ from tracker_health.run_files.naming import is_plain
 from tracker_health.run_files.reading import is_relevant
 from tracker_health.run_files.text_logs import MOST_TEXTS, may_be_text_log
 from tracker_health.run_files.tree import RunFile
+from tracker_health.stores.remote.answers import MOST_ANSWER_BYTES
 from tracker_health.stores.remote.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
 from tracker_health.stores.remote.downloads import Fetch
 from tracker_health.stores.remote.fetched_files import MAX_FILES, MAX_SEEN, FetchedFiles, Listing
@@ -24,9 +27,8 @@ from tracker_health.stores.remote.http_parts import HttpParts
 from tracker_health.stores.remote.url import asked
 from tracker_health.stores.wandb.connection import Connection, fetched, files_of, has_artifacts, pages
 from tracker_health.stores.wandb.failures import translated
-from tracker_health.stores.wandb.manifest import files_in
 from tracker_health.stores.wandb.values import SDK_FILES
-from tracker_health.text import printable
+from tracker_health.text import printable, size_of
 
 MAX_ARTIFACTS = 10
 _PAGE = 1000
@@ -179,3 +181,43 @@ class FilesOfArtifact(OnlineFiles):
 def folder_of(artifact: Any) -> str:
     """Where the files of an artifact lie in the tree: ``NAME/v3/``."""
     return "/".join(artifact.source_name.rsplit(":", 1)) + "/"
+
+
+# What a version of an artifact lists: which names are files, and which only stand for something elsewhere.
+
+_WHERE = """
+query ArtifactManifest($id: ID!) { artifact(id: $id) { currentManifest { file { directUrl } } } }
+"""
+
+
+def files_in(connection: Connection, artifact: Any) -> frozenset[str]:
+    """The names of the files of an artifact: of what it lists, that which has no ``ref``. One with it has nothing but
+    the address of what it stands for, which anybody may have written.
+
+    Raises:
+        RunError: what it lists cannot be read.
+    """
+    doing = f"what the artifact {printable(artifact.name)} lists could not be read"
+    # Not as the SDK fetches it, which reads it whole however large it is.
+    fetch = partial(_fetched, doing, connection, artifact.id)
+    content = connection.asked(doing, fetch, size=MOST_ANSWER_BYTES, otherwise=ReadError)
+    try:
+        entries = json.loads(content)["contents"]
+        return frozenset(name for name, entry in entries.items() if not entry.get("ref"))
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        raise ReadError(f"{doing}: it is no list of files") from None
+
+
+def _fetched(doing: str, connection: Connection, artifact_id: str) -> bytes:
+    answer = connection.api._service_api.execute_graphql(_WHERE, {"id": artifact_id})  # noqa: SLF001
+    found = ((answer or {}).get("artifact") or {}).get("currentManifest") or {}
+    address = urljoin(f"{connection.server}/", str((found.get("file") or {}).get("directUrl") or ""))
+    if not address.lower().startswith(("http://", "https://")):
+        raise ReadError(f"{doing}: the server does not say where that is")
+    content = bytearray()
+    with asked(address, {"Accept-Encoding": "identity"}) as response:
+        for chunk in response.chunks:
+            content += chunk
+            if len(content) > MOST_ANSWER_BYTES:
+                raise ReadError(f"{doing}: it is larger than {size_of(MOST_ANSWER_BYTES)}")
+    return bytes(content)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tracker_health.evidence import Series
 from tracker_health.stores.wandb.connection import Connection, pages
+from tracker_health.stores.wandb.own_axes import StepMetrics
 from tracker_health.stores.wandb.values import STEP, TIME, Histories, flattened, number
 
 _ROWS = 1000
@@ -61,10 +62,10 @@ def read_histories(connection: Connection, run: Any, roles: Mapping[str, str]) -
         RunError: the server fails, or there are too many points.
     """
     counts = metric_counts(run)
-    needed = Histories(counts, roles, "W&B").needed
+    histories = Histories(counts, roles, "W&B", StepMetrics.of_config((run.rawconfig or {}).get("_wandb")))
+    needed = histories.needed
     values = sum(counts.values())
     by_name = values > _MANY_VALUES and sum(counts.get(name, 0) for name in needed) < values / 4
-    histories = Histories(counts, roles, "W&B")
     for row in _merged(connection, run, needed, counts) if by_name else _rows(connection, run):
         histories.add(row)
     return histories.series()

@@ -17,19 +17,23 @@ from typing import Any
 
 from tracker_health.errors import ReadError
 from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, as_step
-from tracker_health.readers.files.protobuf import fields, text, texts
+from tracker_health.readers.files.protobuf import double, fields, text, texts
 from tracker_health.readers.files.record_log import LogRecord, RecordLog
 from tracker_health.readers.files.regular_file import open_regular
 from tracker_health.run_files.naming import MAX_PATH_CHARACTERS
 from tracker_health.stores.wandb.history_rows import Names, integer, messages, name_of, parsed, row_of, step_of
+from tracker_health.stores.wandb.own_axes import GLOB, NAME, STEP_METRIC, StepMetrics
 from tracker_health.stores.wandb.values import MAX_PARAMS, OWN_KEY, STEP, TIME, number, params_of
 from tracker_health.words.gap_names import STOPPED_KEY
 
 # Which field of a record holds what it is: a record has one of them.
 HISTORY, SUMMARY, CONFIG, FILES, STATS, ARTIFACT, OUTPUT_RAW, RUN, EXIT, UUID = 2, 3, 5, 6, 7, 8, 13, 17, 18, 19
-PREEMPTING, ENVIRONMENT = 23, 26
-_KNOWN = frozenset({HISTORY, SUMMARY, CONFIG, FILES, STATS, ARTIFACT, OUTPUT_RAW, RUN, EXIT, PREEMPTING, ENVIRONMENT})
-RUN_CONFIG, RUN_SUMMARY, RUN_TAGS, RUN_START, RUN_TELEMETRY = 4, 5, 10, 17, 19
+METRIC, PREEMPTING, ENVIRONMENT = 12, 23, 26
+_KNOWN = frozenset(
+    {HISTORY, SUMMARY, CONFIG, FILES, STATS, ARTIFACT, METRIC, OUTPUT_RAW, RUN, EXIT, PREEMPTING, ENVIRONMENT}
+)
+RUN_CONFIG, RUN_SUMMARY, RUN_TAGS, RUN_SWEEP, RUN_START, RUN_TELEMETRY = 4, 5, 10, 12, 17, 19
+RUN_STARTING_STEP, RUN_RESUMED, RUN_BRANCH, RUN_RESUME = 14, 18, 23, 24
 _TIME_IN = {STATS: 2, OUTPUT_RAW: 2}
 """Which field of a record holds its time."""
 
@@ -61,7 +65,10 @@ class LoggedFile:
 class TransactionLog:
     """What a log says, histories aside.
 
-    ``names``: what has numbers in the history; ``rows``: how many rows it has; ``last_step``: of the last. ``crowded``:
+    ``names``: what has numbers in the history; ``rows``: how many rows it has; ``first_step`` and ``last_step``: of the
+    first and last. ``sweep``: the id of the one that the run is a trial of. ``started``: in seconds since 1970, None
+    where it does not say. ``resumes``: W&B says that this log goes on with its run.
+    ``branch``: the run that it was forked from, or rewound, and the last step of that which counts. ``crowded``:
     there are so many names that none is given. ``exit_code``: None where no exit is recorded. ``run``: the last record
     of the run, as it stands. ``bears_ours``: there are records of ours; ``own``: what they set in the summary;
     ``own_tags``: all tags as they have them; ``own_files``: the files that they name. ``theirs``: the names below
@@ -69,7 +76,8 @@ class TransactionLog:
     ``heard``: the time of its newest record, in seconds since 1970, None where none has one.
     ``printed``: how many pieces of the console are in it, as older SDKs put them there. ``preempting``: the run said
     that it is about to be preempted. ``cut``: the offset at which ours stand, or would: before the exit. ``contents``:
-    a digest of all records that are not ours. ``damaged``, ``torn``: see ``RecordLog``.
+    a digest of all records that are not ours. ``plotted_by``: which metric each is plotted by. ``damaged``, ``torn``:
+    see ``RecordLog``.
     """
 
     run_id: str = ""
@@ -82,7 +90,12 @@ class TransactionLog:
     params: dict[str, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     rows: int = 0
+    first_step: int | None = None
     last_step: int | None = None
+    sweep: str = ""
+    started: float | None = None
+    resumes: bool = False
+    branch: tuple[str, float] | None = None
     crowded: bool = False
     exit_code: int | None = None
     artifacts: list[LoggedFile] = field(default_factory=list)
@@ -94,6 +107,7 @@ class TransactionLog:
     heard: float | None = None
     printed: int = 0
     preempting: bool = False
+    plotted_by: StepMetrics = field(default_factory=StepMetrics)
     run: bytes = b""
     cut: int = 0
     bears_ours: bool = False
@@ -144,7 +158,7 @@ class _Reader:
         self._hash = hashlib.sha256()
         self._own_start: int | None = None
         self._exit_start: int | None = None
-        self._last_row = b""
+        self._first_row = self._last_row = b""
         self._last_of: dict[int, bytes] = {}
 
     def read(self, path: Path) -> TransactionLog:
@@ -172,7 +186,7 @@ class _Reader:
         log.theirs = frozenset(name.removeprefix(OWN_KEY) for name in named if name.startswith(OWN_KEY))
         log.damaged, log.torn = records.damaged, records.torn
         with suppress(ReadError):
-            log.last_step = as_step(row_of(self._last_row, frozenset({STEP}), {}).get(STEP, step_of(self._last_row)))
+            log.first_step, log.last_step = _step_in(self._first_row), _step_in(self._last_row)
         log.heard = max((time for time in self._times() if _FIRST_TIME <= time < _LAST_TIME), default=None)
         return log
 
@@ -193,6 +207,7 @@ class _Reader:
                 continue
             if kind == HISTORY:
                 self._log.rows += 1
+                self._first_row = self._first_row or value
                 self._last_row = value
                 self._names.take(value)
             elif kind == RUN:
@@ -213,6 +228,8 @@ class _Reader:
             log.printed += 1
         elif kind == CONFIG:
             self._take_config(value)
+        elif kind == METRIC:
+            log.plotted_by.define(*(text(value, at) for at in (NAME, GLOB, STEP_METRIC)))
         elif kind == FILES and ours:
             log.own_files |= {text(file, 1) for file in islice(messages(value, 1), MAX_ARTIFACT_FILES)}
         elif kind == ARTIFACT:
@@ -237,7 +254,13 @@ class _Reader:
         log.run = run
         log.run_id, log.entity, log.project = text(run, 1), text(run, 2) or log.entity, text(run, 3) or log.project
         log.name, log.notes, log.host = text(run, 8) or log.name, text(run, 9), text(run, 13) or log.host
-        log.tags = tuple(texts(run, RUN_TAGS))
+        log.tags, log.sweep = tuple(texts(run, RUN_TAGS)), text(run, RUN_SWEEP)
+        log.resumes |= any(integer(run, kind) for kind in (RUN_RESUME, RUN_RESUMED, RUN_STARTING_STEP))
+        for branch in messages(run, RUN_BRANCH):
+            log.branch = text(branch, 1)[:MAX_NAME_CHARACTERS], _number_in(branch, 2)
+            log.resumes |= log.branch[0] == log.run_id
+        started = next((integer(stamp, 1) + integer(stamp, 2) / 1e9 for stamp in messages(run, RUN_START)), 0.0)
+        log.started = started if _FIRST_TIME <= started < _LAST_TIME else log.started
         for config in messages(run, RUN_CONFIG):
             self._take_config(config)
 
@@ -258,6 +281,15 @@ class _Reader:
                 file = LoggedFile(artifact=name, version=version, path=path, size=size, staged=staged)
                 if max(len(file.path), len(file.staged)) <= MAX_PATH_CHARACTERS:
                     self._log.artifacts.append(file)
+
+
+def _number_in(message: bytes, number: int) -> float:
+    """A number of a message, 0 where it has none: as such it is not written."""
+    return next((double(one) for kind, one in fields(message) if kind == number and isinstance(one, bytes)), 0.0)
+
+
+def _step_in(row: bytes) -> int | None:
+    return as_step(row_of(row, frozenset({STEP}), {}).get(STEP, step_of(row)))
 
 
 def _text_in(message: bytes, key: str) -> str:

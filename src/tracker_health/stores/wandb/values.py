@@ -18,6 +18,7 @@ from tracker_health.errors import ReadError
 from tracker_health.evidence import FloatArray, IntArray, Series, StepUnit
 from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS, as_number, as_step, param_text
 from tracker_health.roles import OWN_PREFIXES
+from tracker_health.stores.wandb.own_axes import OwnAxes, StepMetrics
 from tracker_health.words.gap_names import LIVE_WANDB_TAGS
 from tracker_health.words.verdict import Verdict
 
@@ -35,6 +36,7 @@ OWN_TAGS = frozenset(f"health:{verdict}" for verdict in Verdict)
 ACK_WANDB_TAG = "health:ack"
 """The tag of a run whose verdict somebody has answered."""
 
+_STEP_WORD = "step"  # W&B's pages call it so, whatever it counts
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_DEPTH = 10
 # What trainers log of the optimizer steps done, which `_step` is not: it counts the calls of `log`. Lightning counts
@@ -100,13 +102,17 @@ class Histories:
     """The points of the needed metrics, taken row by row in the order in which they were logged.
 
     ``names``: every name that the run has a history of. ``roles``: the needed ones with their roles. ``source``: where
-    they are read.
+    they are read. ``plotted_by``: which metric each is plotted by.
     """
 
-    def __init__(self, names: Iterable[str], roles: Mapping[str, str], source: str) -> None:
+    def __init__(
+        self, names: Iterable[str], roles: Mapping[str, str], source: str, plotted_by: StepMetrics | None = None
+    ) -> None:
         known = set(names)
         self.counter = next((name for name in _COUNTERS if name in known), "")
-        self.needed = frozenset(roles) | {self.counter} - {""}
+        by = {} if plotted_by is None else {name: plotted_by.of(name) for name in roles}
+        self._axes = OwnAxes({name: axis for name, axis in by.items() if axis in known and axis != self.counter})
+        self.needed = frozenset(roles) | self._axes.names | {self.counter} - {""}
         """The names whose values ``add`` wants, besides ``_step`` and ``_timestamp``."""
         self._roles, self._source = roles, source
         self._columns = {name: _Column() for name in roles}
@@ -123,6 +129,7 @@ class Histories:
         if any(value.__class__ is dict for value in row.values()):
             row = {**row, **dict(flattened(row))}
         points = [(name, value) for name in self._roles if (value := number(row.get(name))) is not None]
+        counts = self._axes.counts_in(row)
         if not points:
             return
         index = len(self._steps)
@@ -135,7 +142,8 @@ class Histories:
         self._steps.append(index if step is None else step)
         self._counts.append(count or 0)
         self._times.append(math.nan if time is None else time)
-        self._points += len(points)
+        self._axes.add(counts)
+        self._points += len(points) + len(counts)
         if self._points > MAX_POINTS:
             raise ReadError(f"it has more than the {MAX_POINTS} points that are read")
 
@@ -146,9 +154,10 @@ class Histories:
         """
         steps = np.array(self._counts if self._counted else self._steps, dtype=np.int64)
         times = np.array(self._times, dtype=np.float64)
-        return tuple(
-            self._series(name, column, steps, times) for name, column in self._columns.items() if column.values
-        )
+        found = {
+            name: self._series(name, column, steps, times) for name, column in self._columns.items() if column.values
+        }
+        return self._axes.put_on(found, {name: np.array(self._columns[name].rows) for name in found})
 
     def _series(self, name: str, column: _Column, steps: IntArray, times: FloatArray) -> Series:
         rows = np.array(column.rows, dtype=np.int64)
@@ -161,6 +170,7 @@ class Histories:
             steps=steps[rows],
             values=np.array(column.values, dtype=np.float64),
             times=times[rows] if timed else None,
+            step_word=_STEP_WORD,
         )
 
 

@@ -1,0 +1,97 @@
+"""What the steps of a run's metrics count, where its owner did not count optimizer steps with all of them.
+
+A step is whatever a training gives MLflow with a metric: tokens with the loss, say, and the number of the epoch with
+what was measured on held-out samples. The times tell how the one goes with the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tracker_health.evidence import Axis, FloatArray, IntArray, Series, planned_epochs
+from tracker_health.readers.log_formats.names import AMOUNT, axis_of
+
+_FEWEST = 3  # points that show how two counts go together
+_LEAST_COUNT = 100  # a lower number may be a step's by chance
+_OTHER = 2.0  # times as many by one count as by the other
+_STRAIGHT = 0.1  # of the span: how far a point may lie from a fixed share between the two
+_ABOUT = 1.0  # epochs: the first may be 0 or 1
+
+
+class Count(NamedTuple):
+    """The last point of a metric that counts something."""
+
+    name: str
+    step: int
+    value: float
+
+
+def on_own_axes(series: Sequence[Series], counts: Iterable[Count], params: Mapping[str, str]) -> list[Series]:
+    """The histories on one axis, that of the longest of them, each with what its owner counts with it. ``counts``: the
+    metrics of the run whose names say that they count something (``is_count``).
+    """
+    timed = [one for one in series if one.times is not None and len(one) >= _FEWEST]
+    if not timed:
+        return list(series)
+    leading = max(timed, key=lambda one: (one.role == "train_loss", len(one)))
+    word = _counted_in(counts, int(leading.steps.max()))
+    placed = [_beside(one, leading, params) for one in series]
+    return [replace(one, step_word=word) if word else one for one in placed]
+
+
+def is_count(name: str) -> bool:
+    """Whether a metric of this name counts samples, tokens or the like."""
+    axis = axis_of(name)
+    return axis is not None and axis.kind == AMOUNT
+
+
+def _counted_in(counts: Iterable[Count], last: int) -> str:
+    """What the steps count, by a metric that was logged with its own number as the step: samples, tokens or the like;
+    empty where none was.
+    """
+    names = [one.name for one in counts if _LEAST_COUNT <= one.step == one.value and 2 * one.step >= last]
+    return min(names, default="")
+
+
+def _beside(series: Series, leading: Series, params: Mapping[str, str]) -> Series:
+    """A history at the steps of another, where the two count different things: by when its points came."""
+    if series is leading or series.times is None or leading.times is None or len(series) < _FEWEST:
+        return series
+    at = _steps_at(series.times, leading)
+    own = series.steps.astype(np.float64)
+    if at is None or not _counts_otherwise(own, at):
+        return series
+    axis = Axis.of(_called(own, params), at, own)
+    return series if axis is None else replace(series, steps=at, axis=axis, step_unit=leading.step_unit)
+
+
+def _steps_at(times: FloatArray, leading: Series) -> IntArray | None:
+    """The steps that a training had come to at these times; None where it was not under way at them, or its clock
+    does not tell its points apart.
+    """
+    known = leading.times
+    if known is None or (np.diff(leading.steps) <= 0).any() or (np.diff(known) < 0).any() or known[0] == known[-1]:
+        return None
+    if times[0] < known[0] or len(np.unique(times)) < len(times) or (np.diff(times) < 0).any():
+        return None
+    places = np.searchsorted(known, times, side="right") - 1
+    return leading.steps[places]
+
+
+def _counts_otherwise(own: FloatArray, at: IntArray) -> bool:
+    """Whether one count is a fixed and quite another share of the other one, all along."""
+    spans = float(np.ptp(own)), float(np.ptp(at))
+    if min(spans) <= 0 or max(spans) < _OTHER * min(spans) or (np.diff(own) <= 0).any():
+        return False
+    expected = at[0] + (own - own[0]) * spans[1] / spans[0]
+    return bool((np.abs(expected - at) <= _STRAIGHT * spans[1]).all())
+
+
+def _called(own: FloatArray, params: Mapping[str, str]) -> str:
+    """What a count of its own is called: epochs where it comes to as many as were planned."""
+    planned = planned_epochs(params)
+    return "epoch" if planned is not None and abs(own[-1] - planned) <= _ABOUT else "its step"
