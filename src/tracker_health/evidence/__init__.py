@@ -31,6 +31,7 @@ from tracker_health.evidence.parameters import (
 )
 from tracker_health.evidence.plan import plan_of, planned_epochs, planned_steps
 from tracker_health.evidence.progress import Progress, is_whole_multiple
+from tracker_health.evidence.ranks import Beside, Rank, as_one, beside
 from tracker_health.evidence.run import (
     BEST_CHECKPOINT,
     DlmCheckpoint,
@@ -67,6 +68,7 @@ __all__ = [
     "SURELY",
     "Attribution",
     "Baseline",
+    "Beside",
     "Child",
     "Children",
     "Confirmed",
@@ -95,6 +97,7 @@ __all__ = [
     "Problem",
     "Progress",
     "Purpose",
+    "Rank",
     "Request",
     "RunInfo",
     "RunRef",
@@ -110,6 +113,8 @@ __all__ = [
     "WeightChange",
     "Weights",
     "accumulation",
+    "as_one",
+    "beside",
     "confirm",
     "is_of_the_end",
     "is_whole_multiple",
