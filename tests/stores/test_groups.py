@@ -154,6 +154,18 @@ def test_a_sweep_that_keeps_on_looks_at_the_head_again_when_a_rank_has_changed(s
     assert made.tags(parent)["health.group_verdict"] == "fail"
 
 
+def test_a_trial_of_a_search_stands_for_its_ranks(sqlite_uri):
+    made = Experiment(sqlite_uri)
+    search = made.add("search", began=-2.0)
+    trials = [made.add(f"trial {at}", parent=search, began=-1.0) for at in range(2)]
+    for trial in trials:
+        for rank in range(2):
+            params = {"lr": 0.1, "rank": rank, "world_size": 2}
+            made.add(f"rank {rank}", losses(rank), parent=trial, params=params)
+    made.sweep("--by", "parent")
+    assert [made.tags(one).get("health.group_verdict") for one in (search, *trials)] == [None, "pass", "pass"]
+
+
 def test_a_tag_of_the_owners_is_not_written_over(sqlite_uri):
     made = Experiment(sqlite_uri)
     parent, _ = made.ranks(2)

@@ -205,11 +205,12 @@ class Sweep:
 
         yield from self._annotate(at_once())
         groups.decide()
-        known = {**self._idle, **held}
-        heads = [known[one.head] for one in groups.all if one.head in known and not held.keys().isdisjoint(one.all)]
-        first = [run for name, run in held.items() if groups.headed_by(name) is None]
-        yield from self._annotate(first)
-        yield from self._annotate(heads)
+        for some in groups.some_at_a_time():
+            due = [one for one in some if not held.keys().isdisjoint(one.all)]
+            heads = [run for one in due if (run := held.pop(one.head, self._idle.get(one.head))) is not None]
+            yield from self._annotate([held.pop(name) for one in due for name in one.names if name in held])
+            yield from self._annotate(heads)
+        yield from self._annotate(held.values())
 
     def _annotate(self, runs: Iterable[SweptRun]) -> Iterator[Swept]:
         in_hand: dict[str, SweptRun] = {}

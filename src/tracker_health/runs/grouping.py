@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,7 +20,7 @@ from tracker_health.stores.found import SweptRun
 
 By = Literal["group", "parent"]
 _MOST_KIN = 200_000
-_MOST_RANKS = 256
+_MOST_RANKS, _AT_ONCE = 256, 64
 _MOST_POINTS = 5_000_000
 """Of what was read of ranks and waits for the head of their group: 24 bytes each."""
 
@@ -62,7 +62,7 @@ class RankGroups:
     def see(self, run: SweptRun) -> bool:
         """Take note of a run; whether it may be of the ranks of one training, or stand for them."""
         kin = run.kin
-        if kin is None or len(self._kin) >= _MOST_KIN:
+        if kin is None or (len(self._kin) >= _MOST_KIN and run.name not in self._kin):
             return False
         if not (self._key(kin) or self._may_stand_above(kin)):
             return False
@@ -73,7 +73,8 @@ class RankGroups:
         return kin.group if self._by == "group" else kin.parent
 
     def _may_stand_above(self, kin: Kin) -> bool:
-        return self._by == "parent" and not kin.parent
+        """A trial of a search may stand above its ranks; it has no metrics of its own then."""
+        return self._by == "parent" and (not kin.parent or kin.last_step is None)
 
     def decide(self) -> None:
         """Find the ranks among all runs that were seen."""
@@ -81,20 +82,25 @@ class RankGroups:
         for name, kin in self._kin.items():
             if key := self._key(kin):
                 members.setdefault((kin.where, key), {})[kin.id] = name
-        ids = {(kin.where, kin.id): name for name, kin in self._kin.items()} if self._by == "parent" else {}
+        above = {(kin.where, kin.id): name for name, kin in self._kin.items() if self._may_stand_above(kin)}
         self._groups = {}
         for (where, key), found in members.items():
             kinship = kinship_of([self._kin[name] for name in found.values()])
             if kinship.kind != "ranks" or len(found) > _MOST_RANKS:
                 continue
             names = tuple(found[one.id] for one in kinship.members)
-            head = ids.get((where, key), names[0])
+            head = above.get((where, key), names[0])
             self._groups[head] = RankGroup(head=head, names=names, kin=kinship.members)
 
-    @property
-    def all(self) -> Iterable[RankGroup]:
-        """The groups that were found."""
-        return self._groups.values()
+    def some_at_a_time(self) -> Iterator[list[RankGroup]]:
+        """The groups that were found: so few together that what is read of their ranks can wait for their heads."""
+        some: list[RankGroup] = []
+        for group in self._groups.values():
+            some.append(group)
+            if sum(len(one.names) for one in some) >= _AT_ONCE:
+                yield some
+                some = []
+        yield some
 
     def headed_by(self, name: str) -> RankGroup | None:
         """The group that this run stands for."""
