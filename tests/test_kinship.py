@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tracker_health.evidence.kin import Kin, results_of, settings_of_kin
 from tracker_health.judge.kinship import NO_SIGN, kinship_of
+from tracker_health.runs.grouping import RankGroups
 
 HOUR = 3600.0
 
@@ -194,3 +195,43 @@ def test_drawn_combinations(runs, order):
     shuffled = list(made)
     order.shuffle(shuffled)
     assert kinship_of(shuffled).kind == found.kind
+
+
+@dataclass(frozen=True)
+class Listed:
+    """As a sweep lists it."""
+
+    name: str
+    kin: Kin
+
+
+@given(
+    drawn=st.lists(
+        st.tuples(*map(st.sampled_from, ("ab", "xyz", ["", "g", "h"], ["", "p", "x"], [None, 0, 1, 2]))), max_size=9,
+        unique_by=lambda one: one[:2],
+    ),
+    by=st.sampled_from(["group", "parent"]),
+)  # fmt: skip
+def test_only_runs_of_one_group_in_one_project_are_ever_joined(drawn, by):
+    """Whatever ids, groups and parents they have in common."""
+    groups = RankGroups(by)
+    for where, run_id, group, parent, rank in drawn:
+        known = Kin(
+            where=where, id=run_id, name="same", group=group, parent=parent, rank=rank, rank_sure=True, started=0.0
+        )
+        groups.see(Listed(name=f"{where}/{run_id}", kin=known))
+    groups.decide()
+    members = {}
+    for where, run_id, group, parent, rank in drawn:
+        if key := group if by == "group" else parent:
+            members.setdefault((where, key), []).append((rank, f"{where}/{run_id}"))
+    expected_groups = sorted(
+        tuple(name for _, name in sorted(found))
+        for found in members.values()
+        if len(found) > 1 and None not in (ranks := [rank for rank, _ in found]) and len(set(ranks)) == len(ranks)
+    )
+    found = [one for some in groups.some_at_a_time() for one in some]
+    assert sorted(one.names for one in found) == expected_groups
+    for one in found:
+        assert len({name[0] for name in one.all}) == 1
+        assert groups.headed_by(one.head) is one

@@ -166,6 +166,15 @@ def test_a_trial_of_a_search_stands_for_its_ranks(sqlite_uri):
     assert [made.tags(one).get("health.group_verdict") for one in (search, *trials)] == [None, "pass", "pass"]
 
 
+def test_an_account_that_may_only_read_keeps_it_with_the_reports(sqlite_uri, tmp_path):
+    made = Experiment(sqlite_uri)
+    parent, _ = made.ranks(2, sick={"broken": 60})
+    done = made.sweep("--by", "parent", "--report-to", tmp_path)
+    assert "2 ranks of one training: FAIL (rank 1 is not finite from step 60 on" in done.stdout
+    assert not [name for name in made.client.get_run(parent).data.tags if name.startswith("health")]
+    assert "3 unchanged" in made.sweep("--by", "parent", "--report-to", tmp_path).stderr
+
+
 def test_a_tag_of_the_owners_is_not_written_over(sqlite_uri):
     made = Experiment(sqlite_uri)
     parent, _ = made.ranks(2)
