@@ -72,9 +72,7 @@ class RankApart(Probe):
         float, Threshold("share of what the loss moved that is added to the level", "fraction", "benchmarks/ranks.py",
                          ge=0)
     ] = 0.1  # fmt: skip
-    spreads: Annotated[
-        float, Threshold("distance, in times of how far the others lie apart", "", "benchmarks/ranks.py", ge=1)
-    ] = 4.0
+    spreads: Annotated[float, Threshold("distance, in times of how far the others lie apart", "", "design", ge=1)] = 4.0
     blocks: Annotated[int, Threshold("parts that curves are compared in, at most", "", "design", ge=4)] = 20
     block: Annotated[int, Threshold("steps in a part, at least", "points", "design", ge=3)] = 5
     rest: Annotated[
