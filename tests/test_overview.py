@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tracker_health.evidence import RunRef
+from tracker_health.evidence.kin import Kin, results_of, settings_of_kin
 from tracker_health.judge.annotations import Shadow
+from tracker_health.judge.group_verdict import GroupVerdict
 from tracker_health.runs.overview import overview, overview_lines
 from tracker_health.stores.base import TaggedRun
 from tracker_health.stores.common.record import tagged
@@ -97,3 +99,49 @@ def test_what_is_tried_out_is_counted_apart():
     found = overview([replace(run(1, None, codes=()), shadow=tried)], now=NOW)
     assert (found.verdicts["none"], found.to_json()["shadow"]) == (1, {"fail": 1})
     assert "in shadow only: 1 fail" in list(overview_lines(found))
+
+
+def of_kin(number, verdict, where="a", score=None, group="", **params):
+    kin = Kin(
+        where=where, id=str(number), name=f"run-{number}", group="g", started=0.0, ended=9.0,
+        results=() if score is None else results_of({"val/accuracy": score}), **settings_of_kin(params),
+    )  # fmt: skip
+    mark = GroupVerdict.of(verdict, group)
+    return replace(
+        run(number, verdict), experiment=where, kin=kin, group=group, group_verdict=mark.verdict if mark else None
+    )
+
+
+def test_each_group_has_a_line_that_says_what_it_is():
+    folds = [of_kin(at, Verdict.PASS, score=0.8 + at / 10, lr=1, fold=at) for at in range(2)]
+    found = overview(folds, by=["group"], now=NOW)
+    said = "2 folds: val/accuracy 0.9 best (run-1), 0.8 worst (run-0), spread 0.071; 2 pass"
+    assert [one.said for one in found.relations["group"]] == [said]
+    assert f"  g: {said}" in list(overview_lines(found))
+    assert found.to_json()["groups"]["group"][0]["said"] == said
+    assert found.groups["group"] == {"g": {"pass": 2}}
+
+
+def test_groups_of_two_projects_are_two():
+    runs = [of_kin(at, Verdict.PASS, where=where, lr=1, seed=at) for where in "ab" for at in range(2)]
+    found = overview(runs, by=["group"], now=NOW)
+    assert sorted((one.name, one.kind, one.runs) for one in found.relations["group"]) == [
+        ("g (a)", "seeds", 2), ("g (b)", "seeds", 2),
+    ]  # fmt: skip
+    assert sorted(found.groups["group"]) == ["g (a)", "g (b)"]
+
+
+def test_ranks_have_the_verdict_that_their_head_bears():
+    mark = "rank 1 left the others from step 300 [3:0123456789abcdef]"
+    runs = [of_kin(at, Verdict.WARN, group=mark if at == 0 else "", lr=1, rank=at) for at in range(3)]
+    (group,) = overview(runs, by=["group"], now=NOW).relations["group"]
+    assert group.said == "3 ranks of one training: WARN (rank 1 left the others from step 300)"
+    (group,) = overview([replace(one, group="") for one in runs], by=["group"], now=NOW).relations["group"]
+    assert group.said == "3 ranks of one training: not judged together yet; 3 warn"
+
+
+def test_what_a_group_is_called_cannot_move_the_cursor():
+    runs = [of_kin(at, Verdict.PASS, lr=at) for at in range(2)]
+    runs = [replace(one, kin=replace(one.kin, group="g\x1b[2J", name="\u202eevil")) for one in runs]
+    lines = list(overview_lines(overview(runs, by=["group"], now=NOW)))
+    assert not any("\x1b" in line or "\u202e" in line for line in lines)

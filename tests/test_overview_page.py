@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("jinja2")
 
 from tracker_health.evidence import RunRef
+from tracker_health.evidence.kin import Kin
 from tracker_health.fleet.overview_page import GROUPED_BY, MOST_WORST, overview_page
 from tracker_health.render.stacks import Column, columns
 from tracker_health.runs.overview import overview
@@ -152,3 +153,12 @@ def test_how_sure_a_cause_is_and_which_of_the_worst_are_acknowledged():
         ["overfitting (certain)", "It rose. (acknowledged by &lt;b&gt;ana&lt;/b&gt;)"],
         ["overfitting (likely)", "It rose."],
     ]
+
+
+def test_what_each_group_is_stands_on_the_page_as_text():
+    kin = [Kin(where="a", id=str(at), name=f"<i>{at}", group="<b>g", seed=str(at)) for at in range(2)]
+    runs = [replace(run(at, Verdict.PASS), kin=one) for at, one in enumerate(kin)]
+    found = overview(runs, (*GROUPED_BY, "group"), now=NOW.timestamp(), most_worst=MOST_WORST)
+    html = overview_page(found, title="a", now=NOW.timestamp()).decode()
+    assert "&lt;b&gt;g</b>: 2 seeds: 2 pass" in html
+    assert "<b>g" not in html

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gallery.entry import Entry, FloatArray, Numbers, descent, noise, run, series, with_params
-from tracker_health.evidence import Baseline, DlmStepLog, Evidence, Series, TextLog
+from tracker_health.evidence import Baseline, DlmStepLog, Evidence, Rank, Series, TextLog
 from tracker_health.report.baseline import Candidate, baseline_of
 from tracker_health.words.ending import Ended, Ending
 
@@ -31,6 +31,7 @@ NEAR = {
     "layers-usual": "GAP001 GAP002 GAP003 GAP005",
     "layer-gradients-usual": "GAP004 GAP006",
     "whole": "RUN001 RUN003 RUN004",
+    "ranks": "RUN005",
 }
 """The rules that a run comes close to, or is the healthy sibling for."""
 
@@ -588,6 +589,24 @@ def endings() -> Iterator[Entry]:
         "It ran out of memory after 240 of 400 steps.",
         ended(descent(133)[:240], N, seen=by_error),
     )
+
+    def together(*losses: Numbers) -> Evidence:
+        logged = [series("train_loss", values, name=f"loss of rank {at}") for at, values in enumerate(losses)]
+        ranks = [Rank(number=at, name=one.name, series=(replace(one, name="loss"),)) for at, one in enumerate(logged)]
+        return run("run", *logged, ranks=tuple(ranks))
+
+    left = descent(144)
+    left[200:] += 0.8
+    yield of(
+        "ranks",
+        "Three ranks together",
+        "Each logs the loss of its own shard.",
+        together(*map(descent, (141, 142, 143))),
+    )
+    yield of(
+        "rank-apart", "A rank leaves the others", "From the middle on the shard of one rank has other labels.",
+        together(descent(142), left, descent(143)),
+    )  # fmt: skip
     usual = 60 + noise(134, N, 4)
     yield of(
         "busy", "Usual speed", "The accelerator is busy, memory and the time of a step are steady.",

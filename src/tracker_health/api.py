@@ -236,13 +236,18 @@ def annotate_many(
         report_to=None if report_to is None else Path(report_to),
         notify=notify,
     )
-    task = _Task(options)
     if executor is None:
-        yield from _parents_last(task, runs, workers)
+        yield from annotate_each(runs, options, workers)
         return
+    task = _Task(options)
     names: Iterator[str] = (str(run) for run in runs)
     for name, result in in_executor(task.elsewhere, names, executor, in_hand=_IN_HAND, retries=_RETRIES):
         yield failed_outcome(name, result, options.config) if isinstance(result, Exception) else result
+
+
+def annotate_each(runs: Iterable[str | Path | Listed], options: AnnotateOptions, workers: int = 1) -> Iterator[Outcome]:
+    """``annotate_many`` with all that may be asked for, in this process."""
+    return _parents_last(_Task(options), runs, workers)
 
 
 def _parents_last(task: _Task, runs: Iterable[str | Path | Listed], workers: int) -> Iterator[Outcome]:
@@ -536,15 +541,17 @@ def overview_of(
         RunError: the store cannot be reached, or there is no such experiment or project.
     """
     from tracker_health.runs.overview import overview
+    from tracker_health.runs.relations import BY_KIN
 
+    kin = not BY_KIN.keys().isdisjoint(by)
     if project:
         from tracker_health.stores.wandb.project import tagged_runs as of_project
 
-        runs = of_project(project, where, since)
+        runs = of_project(project, where, since, kin=kin)
     else:
         from tracker_health.stores.mlflow.experiment import tagged_runs
 
-        runs = tagged_runs([experiment] if experiment else [], tracking_uri, where, since)
+        runs = tagged_runs([experiment] if experiment else [], tracking_uri, where, since, kin=kin)
     return overview(runs, by, now=time.time(), labelled=labelled, most_worst=most_worst)
 
 

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from tracker_health.evidence import OptimizerState, RunInfo, TextLog
+from tracker_health.evidence import OptimizerState, Rank, RunInfo, TextLog
 from tracker_health.readers.optimizers.saved_schedule import saved_schedules
 from tracker_health.rules.probe import explanation_of
 from tracker_health.rules.registry import BUILT_IN
@@ -142,6 +142,11 @@ def test_the_worked_example(rule, make, judge):
         if key.startswith("odd ")
     ]
     parts["odd"] = tuple(odd)
+    parts["ranks"] = tuple(
+        Rank(number=int(key.partition(" ")[2]), name=key, series=(make.series(values_of(text), role="train_loss"),))
+        for key, text in example.parts.items()
+        if key.startswith("rank ")
+    )
     seen = Ending(how=Ended(example.parts["ended"]), by="it") if "ended" in example.parts else None
     info = RunInfo(params=example.params, metric_names=tuple(one.name for one in series), seen=seen)
     evidence = make.evidence(None, *series, info=info, optimizer=optimizer_of(example), **parts)

@@ -25,7 +25,7 @@ from tracker_health.text import printable
     "--by",
     metavar="WHAT",
     default="",
-    help="Also in groups: user, experiment, week, code, cause, or several with commas.",
+    help="Also in groups: user, experiment, week, code, cause, group, sweep, parent, or several with commas.",
 )
 @click.option(
     "--html", metavar="FILE", help="Write a page: by week, user and experiment, worst runs, people's answers."

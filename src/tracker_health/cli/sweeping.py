@@ -17,7 +17,7 @@ from tracker_health.cli.group import cli
 from tracker_health.cli.options import METRICS, REJUDGE, SHADOW, WORKERS, all_of, choice_options, note_verbose
 from tracker_health.cli.outcomes import show
 from tracker_health.cli.stats import PassStats, write_stats
-from tracker_health.errors import RunError
+from tracker_health.errors import ConfigError, RunError
 from tracker_health.terminal import (
     EXIT_DONE,
     EXIT_INTERRUPTED,
@@ -47,6 +47,7 @@ _PROJECT = click.option(
     metavar="[ENTITY/]PROJECT[/sweeps/ID]",
     help="All runs of this W&B project or sweep, instead of MLflow's.",
 )
+_BY = "--by group is for a W&B --project, --by parent for MLflow"
 _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N", help="At most N requests a second.")
 
 
@@ -54,6 +55,11 @@ _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N",
 @all_of(_EXPERIMENTS, _PROJECT)
 @click.option("--since", default="7d", show_default=True, metavar="TIME", help="Runs that ended no longer ago.")
 @_RATE
+@click.option(
+    "--by",
+    type=click.Choice(["group", "parent"]),
+    help="One verdict more on the ranks of one training: by W&B's groups, or MLflow's parent runs.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say how much would be read and written.")
 @click.option("--report-to", metavar="DIR", help="Write nothing onto the runs, and the reports below this folder.")
 @click.option(
@@ -114,6 +120,9 @@ def _sweep_over(choices: dict[str, Any], rate: float | None) -> Sweep:
     from tracker_health.stores.remote.deadline import at_most
 
     refuse_both(choices["experiments"], choices["project"])
+    by = choices.get("by")
+    if by is not None and (by == "group") != bool(choices["project"]):
+        raise ConfigError(f"runs of {'W&B' if choices['project'] else 'MLflow'} have no {by}", _BY)
     since, rejudge = choices["since"], choices.pop("rejudge", False)
     settings = settings_of(choices, writes=True)
     at_most(rate)
@@ -126,6 +135,7 @@ def _sweep_over(choices: dict[str, Any], rate: float | None) -> Sweep:
         rejudge=rejudge,
         workers=choices["workers"] or WORKERS_OF_BATCH,
         report_to=Path(choices["report_to"]) if choices.get("report_to") else None,
+        by=by,
     )
 
 
@@ -170,6 +180,8 @@ def _print_estimate(swept: Sweep) -> int:
 
 def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
     """Sweep once, and print what became of each run; the exit code that this deserves."""
+    from tracker_health.judge.group_verdict import group_sentence
+
     output, code, older, stats = Output(), EXIT_DONE, 0, PassStats()
     shown = {**choices, "form": "text", "quiet": choices["quiet"]}
     try:
@@ -181,6 +193,8 @@ def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
                 say_error(f"{one.run.name}: skipped, another annotator has it")
             elif one.kind != "unchanged":
                 code = max(code, show(one.outcome, shown, output, brief=True))
+                if one.group is not None and not (choices["quiet"] or choices["as_json"]):
+                    output.print(f"       {group_sentence(one.group)}")
     except (RunError, KeyboardInterrupt) as error:  # a service goes on when the server is back
         code = told(error, verbose=choices["verbose"])
         stats.complete = False

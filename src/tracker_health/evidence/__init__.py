@@ -32,6 +32,7 @@ from tracker_health.evidence.parameters import (
 )
 from tracker_health.evidence.plan import plan_of, planned_epochs, planned_steps
 from tracker_health.evidence.progress import Progress, is_whole_multiple
+from tracker_health.evidence.ranks import Beside, Rank, as_one, beside
 from tracker_health.evidence.run import (
     BEST_CHECKPOINT,
     DlmCheckpoint,
@@ -69,6 +70,7 @@ __all__ = [
     "Attribution",
     "Axis",
     "Baseline",
+    "Beside",
     "Child",
     "Children",
     "Confirmed",
@@ -97,6 +99,7 @@ __all__ = [
     "Problem",
     "Progress",
     "Purpose",
+    "Rank",
     "Request",
     "RunInfo",
     "RunRef",
@@ -112,6 +115,8 @@ __all__ = [
     "WeightChange",
     "Weights",
     "accumulation",
+    "as_one",
+    "beside",
     "confirm",
     "is_of_the_end",
     "is_whole_multiple",

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tracker_health.evidence.ending import ending_of
 from tracker_health.evidence.plan import plan_of, planned_epochs, steps_of_plan
+from tracker_health.evidence.ranks import Rank
 from tracker_health.evidence.run import DlmCheckpoint, DlmStepLog, Problem, RunInfo, RunRef, TextLog
 from tracker_health.evidence.series import Series, StepUnit
 from tracker_health.evidence.tensors import OptimizerState, Weights
@@ -22,7 +23,7 @@ from tracker_health.words.ending import Ended, Ending
 class AsRead:
     """The parts that were read of one run: what steps, progress and parameters are worked out from. Rules see it as
     ``Evidence``, which has those too. ``roles``: what the names of its metrics were taken for when they were read, None
-    where nobody asked.
+    where nobody asked. ``ranks``: the ranks whose one training this is; none of a run by itself.
     """
 
     run: RunRef
@@ -40,6 +41,7 @@ class AsRead:
     odd: tuple[Series, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
     fingerprint: str = ""
+    ranks: tuple[Rank, ...] = ()
 
     @cached_property
     def by_role(self) -> Mapping[str, Series]:

@@ -136,6 +136,7 @@ _AMOUNTS: Mapping[str, Callable[[Evidence], int]] = {
     Part.ENDING: lambda evidence: int(evidence.ending is not None and not evidence.goes_on),
     Part.DLM_STEP_LOG: lambda evidence: len(evidence.dlm_step_log) if evidence.dlm_step_log is not None else 0,
     Part.DLM_CHECKPOINT: lambda evidence: int(evidence.dlm_checkpoint is not None),
+    Part.RANKS: lambda evidence: len(evidence.ranks),
     Part.BASELINE: lambda evidence: (
         len(evidence.baseline.runs) if evidence.baseline is not None and not evidence.not_compared else 0
     ),

@@ -24,6 +24,7 @@ class Part(StrEnum):
     DLM_STEP_LOG = "dlm_step_log"
     DLM_CHECKPOINT = "dlm_checkpoint"
     BASELINE = "baseline"
+    RANKS = "ranks"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ GROUPED_BY = ("week", "user", "experiment")
 MOST_WORST = 30
 _MOST_WEEKS, _MOST_CAUSE_WEEKS = 26, 12
 _MOST_ROWS, _MOST_CAUSES, _CAUSES_IN_A_ROW = 15, 12, 3
-_MOST_ANSWERED = 40
+_MOST_ANSWERED, _MOST_RELATIONS = 40, 30
 _HOTTEST = 5
 _NAME_CHARACTERS = 60
 
@@ -111,6 +111,7 @@ def overview_page(found: Overview, *, title: str, now: float) -> bytes:
         first_week=weeks[0] if weeks else "",
         undrawn=found.runs - drawn,
         groups=[group for what in ("user", "experiment") if (group := _group(found, what)).rows],
+        relations=[(what, groups[:_MOST_RELATIONS]) for what, groups in found.relations.items() if groups],
         cause_weeks=weeks[-_MOST_CAUSE_WEEKS:],
         causes=list(_causes(found, weeks[-_MOST_CAUSE_WEEKS:])),
         more_causes=max(0, len(found.causes) - _MOST_CAUSES),

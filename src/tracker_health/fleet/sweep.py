@@ -14,20 +14,23 @@ from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
-from tracker_health.api import annotate_many
+from tracker_health.api import annotate_each
 from tracker_health.config import Config
 from tracker_health.errors import ConfigError, StoreUnavailable
 from tracker_health.judge.annotations import PENDING, JudgedBy
+from tracker_health.judge.group_verdict import GroupVerdict
 from tracker_health.judge.messages import Notice
 from tracker_health.report.result import Report
 from tracker_health.rules.registry import RULES_VERSION
+from tracker_health.runs.annotating import AnnotateOptions
 from tracker_health.runs.due_messages import store_key
+from tracker_health.runs.grouping import By, RankGroups
 from tracker_health.runs.judging import judge_run
 from tracker_health.runs.lookup import open_run
 from tracker_health.runs.message_queue import Delivered, MessageQueue, deliver_quietly
 from tracker_health.runs.outcome import Outcome
 from tracker_health.runs.parallel import in_threads
-from tracker_health.runs.run_config import config_for_run
+from tracker_health.runs.run_config import config_for_run, resolve_config
 from tracker_health.runs.run_end import seems_alive
 from tracker_health.runs.still_holds import bytes_to_annotate
 from tracker_health.stores.common.tracked_run import TrackedRun
@@ -38,6 +41,8 @@ from tracker_health.words.verdict import Verdict
 AGAIN_SECONDS = 3600
 """How long a run that could not be judged, and has not changed since, is left alone by a sweep that keeps on."""
 _MOST_REMEMBERED = 1_000_000
+_MOST_HELD = 20_000
+"""Runs that wait until all are listed, since they may be ranks of one training."""
 
 Kind = Literal["annotated", "unchanged", "left alone", "failed", "taken"]
 
@@ -51,6 +56,12 @@ class Swept:
     run: SweptRun
     kind: Kind
     outcome: Outcome
+
+    @property
+    def group(self) -> GroupVerdict | None:
+        """The verdict on the ranks that the run stands for, where one was written with its own."""
+        written = self.outcome.annotations if self.kind == "annotated" else None
+        return None if written is None else GroupVerdict.of_tags(written.tags)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +126,8 @@ class Sweep:
     """Sweeps of the same runs, one after the other. Times are in seconds; without ``experiments`` all are swept.
 
     ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. ``report_to``: a folder for the
-    reports, where nothing is to be written onto the runs. ``messages``: where they wait for ``send_messages``. A run
+    reports, where nothing is to be written onto the runs. ``messages``: where they wait for ``send_messages``. ``by``:
+    by what the ranks of one training are known, which then get one verdict, too. A run
     that claims to go on must have been silent for the ``stale_after`` of the configuration that is in force for it. Or
     its verdict must already call it silent.
     """
@@ -129,9 +141,12 @@ class Sweep:
     workers: int = 1
     report_to: Path | None = None
     messages: MessageQueue = field(default_factory=MessageQueue)
+    by: By | None = None
     _notices: list[Notice] = field(default_factory=list, repr=False)
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)
     _unjudged: dict[str, float | None] = field(default_factory=dict, repr=False)
+    _groups: RankGroups | None = field(default=None, repr=False)
+    _idle: dict[str, SweptRun] = field(default_factory=dict, repr=False)
 
     @property
     def oldest_unjudged(self) -> tuple[str, float] | None:
@@ -154,22 +169,59 @@ class Sweep:
         if min(limits) >= self.since:
             raise ConfigError("no run is silent for longer than it is looked at", "give a longer --since")
         for run in self._find_runs(period):
+            is_of_ranks = self._groups is not None and self._groups.see(run)
             state, again = self._settled.get(run.name, ("", 0.0))
             if state != run.state or again < now:
                 yield run
+            elif is_of_ranks and len(self._idle) < _MOST_HELD:
+                self._idle[run.name] = run
 
     def _find_runs(self, period: Period) -> Iterator[SweptRun]:
         if self.project:
             from tracker_health.stores.wandb.project import swept_runs as of_project
 
-            return of_project(self.project, period)
+            return of_project(self.project, period, kin=self.by is not None)
         from tracker_health.stores.mlflow.experiment import swept_runs
 
-        return swept_runs(self.experiments, self.tracking_uri, period)
+        return swept_runs(self.experiments, self.tracking_uri, period, kin=self.by is not None)
 
     def annotate(self, runs: Iterable[SweptRun]) -> Iterator[Swept]:
-        """Judge runs and write the verdicts."""
+        """Judge runs and write the verdicts. Those that may be ranks of one training come last, their heads after all
+        others.
+        """
+        self._groups = groups = RankGroups(self.by) if self.by is not None else None
+        self._idle.clear()
+        if groups is None:
+            yield from self._annotate(runs)
+            return
+        held: dict[str, SweptRun] = {}
+
+        def at_once() -> Iterator[SweptRun]:
+            for run in runs:
+                if groups.see(run) and len(held) < _MOST_HELD:
+                    held[run.name] = run
+                else:
+                    yield run
+
+        yield from self._annotate(at_once())
+        groups.decide()
+        for some in groups.some_at_a_time():
+            due = [one for one in some if not held.keys().isdisjoint(one.all)]
+            heads = [run for one in due if (run := held.pop(one.head, self._idle.get(one.head))) is not None]
+            yield from self._annotate([held.pop(name) for one in due for name in one.names if name in held])
+            yield from self._annotate(heads)
+        yield from self._annotate(held.values())
+
+    def _annotate(self, runs: Iterable[SweptRun]) -> Iterator[Swept]:
         in_hand: dict[str, SweptRun] = {}
+        options = AnnotateOptions(
+            config=resolve_config(self.config, writes=True),
+            tracking_uri=self.tracking_uri,
+            rejudge=self.rejudge,
+            report_to=self.report_to,
+            notify=self._sends_messages and self.messages.knows(self._server),
+            groups=self._groups,
+        )
 
         def still_over() -> Iterator[SweptRun]:
             for run in runs:
@@ -179,15 +231,7 @@ class Sweep:
                     in_hand[run.name] = run
                     yield run
 
-        for outcome in annotate_many(
-            still_over(),
-            config=self.config,
-            tracking_uri=self.tracking_uri,
-            rejudge=self.rejudge,
-            workers=self.workers,
-            report_to=self.report_to,
-            notify=self._sends_messages and self.messages.knows(self._server),
-        ):
+        for outcome in annotate_each(still_over(), options, self.workers):
             run = in_hand.pop(outcome.run)
             kind = _kind_of(outcome, annotated=run.annotated or self.report_to is not None)
             self._remember(run, kind, outcome)

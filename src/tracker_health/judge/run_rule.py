@@ -212,6 +212,7 @@ _PART_REASONS: Mapping[str, Callable[[Evidence], str]] = {
     Part.ENDING: lambda evidence: _why_no_ending(evidence.info.status),
     Part.DLM_STEP_LOG: lambda _: "no step log logs/train-*.jsonl was found",
     Part.DLM_CHECKPOINT: lambda _: "no training_state.pt with a global step was found",
+    Part.RANKS: lambda _: "the run is judged by itself: sweep --by judges the ranks of one training together",
     Part.BASELINE: lambda evidence: (
         evidence.not_compared or "no baseline was named: --against compares a run with healthy ones"
     ),

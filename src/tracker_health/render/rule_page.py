@@ -42,6 +42,7 @@ _PARTS = {
     Part.DLM_STEP_LOG: "a step log `logs/train-*.jsonl`",
     Part.DLM_CHECKPOINT: "`training_state.pt` with its global step",
     Part.BASELINE: "a baseline",
+    Part.RANKS: "several ranks of one training",
 }
 _ROLES = {
     "train_loss": "training loss", "val_loss": "validation loss", "objective_loss": "a loss that need not fall",

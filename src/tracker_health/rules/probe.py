@@ -32,7 +32,9 @@ EXAMPLE = "Worked example"
 _OPTIONAL = (CASES, EXAMPLE)
 _BEFORE_CASES = "How it decides"
 _PARAM, _GIVES = "param ", "gives"
-_PARTS = frozenset(("optimizer", "group", "schedule", "weights", "before", "task", "gap", "odd", "resumed", "ended"))
+_PARTS = frozenset(
+    ("optimizer", "group", "schedule", "weights", "before", "task", "gap", "odd", "resumed", "ended", "rank")
+)
 _CASE = re.compile(r"([a-z][a-z0-9]*(?:-[a-z0-9]+)*): (\S.*)")
 
 WITHOUT: ContextVar[frozenset[str]] = ContextVar("special cases that are switched off", default=frozenset())
@@ -203,6 +205,7 @@ class WorkedExample:
     ``group NAME`` (settings of the parameters whose names begin so), ``schedule`` (a saved scheduler). Of the weights:
     ``weights NAME``, ``before NAME`` (of the checkpoint before), ``task`` (of an adapter). Of a tensor's statistics:
     ``gap KIND/NAME``. Of the log: ``odd NAME`` (a metric that no other rule looks at), ``resumed`` (steps), ``ended``.
+    Of a training of several ranks: ``rank NUMBER`` (the training loss that it logged).
     ``gives``: measures of the finding, with the numbers that come out.
     """
 

@@ -26,10 +26,12 @@ from tracker_health.judge.annotations import (
     shadow_of,
 )
 from tracker_health.judge.engine import needs_of, tool_of
+from tracker_health.judge.group_verdict import GroupVerdict
 from tracker_health.judge.messages import SentMessages
 from tracker_health.report.result import Report
 from tracker_health.rules.registry import plugins
 from tracker_health.runs.due_messages import find_due_message, has_receiver, make_notice
+from tracker_health.runs.grouping import RankGroup, RankGroups, has_own_in_the_way
 from tracker_health.runs.judging import judge_run, sketch_curve
 from tracker_health.runs.lookup import open_run, shown_name
 from tracker_health.runs.outcome import Outcome, add_note
@@ -61,7 +63,7 @@ _PAUSES = (1.0, 2.0, 4.0)
 @dataclass(frozen=True, kw_only=True)
 class AnnotateOptions:
     """How runs are annotated: see ``api.annotate``. ``report_to``: the folder below which everything is written, and
-    nothing onto the run.
+    nothing onto the run. ``groups``: of which runs with several ranks the head gets the verdict on all of them.
     """
 
     config: Config
@@ -75,6 +77,7 @@ class AnnotateOptions:
     last_step: int | None = None
     report_to: Path | None = None
     notify: bool = False
+    groups: RankGroups | None = None
 
 
 def annotate_run(run: str | Path | Listed, options: AnnotateOptions) -> Outcome:
@@ -93,9 +96,11 @@ def _annotate_once(run: str | Path | Listed, options: AnnotateOptions) -> Outcom
         if kept := _keep_verdict(job) or _keep_shadow_verdict(job):
             return kept
         report, evidence = judge_run(opened, job.config, job.fingerprint, end=job.end, quick=options.quick)
+        if options.groups is not None:
+            options.groups.keep(job.name, evidence)
         if options.quick and report.verdict is Verdict.SKIP:
             return Outcome(run=job.name, status="checked", report=report)
-        if report.verdict is Verdict.SKIP and _is_skipped_already(job):
+        if report.verdict is Verdict.SKIP and not job.owes_group and _is_skipped_already(job):
             return Outcome(run=job.name, status="unchanged", report=report)
         files, not_drawn = ({}, "") if options.quick or job.in_shadow else _draw(evidence, report, job.config)
         annotations, answered, message = _plan(job, report, evidence, files)
@@ -120,7 +125,7 @@ class _Job:
     """A run that is being annotated: what was asked for, and what is on the run.
 
     ``config``: in force for this run. ``notifies``: there is somebody to send a message. ``has_news``: this call knows
-    of an end that the run does not say.
+    of an end that the run does not say. ``group``: the ranks that it stands for.
     """
 
     name: str
@@ -132,6 +137,12 @@ class _Job:
     recorded: Recorded | None
     notifies: bool
     has_news: bool
+    group: RankGroup | None = None
+
+    @property
+    def owes_group(self) -> bool:
+        """Whether the ranks have no verdict on what they are now."""
+        return self.group is not None and self.group.is_news_to(self.recorded)
 
     @property
     def in_shadow(self) -> bool:
@@ -158,7 +169,18 @@ def _look_at(run: TrackedRun, name: str, options: AnnotateOptions) -> _Job:
         recorded=run.recorded(),
         notifies=options.notify and has_receiver(run, config),
         has_news=options.ending is not None and options.ending != ending_seen(run),
+        group=_group_of(run, name, config, options),
     )
+
+
+def _group_of(run: TrackedRun, name: str, config: Config, options: AnnotateOptions) -> RankGroup | None:
+    """The group that a run stands for. Any new verdict on the run itself takes the marks on the group off, so that
+    one is due with it.
+    """
+    group = None if options.groups is None else options.groups.headed_by(name)
+    if group is None or config.mode == "shadow" or options.dry_run or has_own_in_the_way(run):
+        return None
+    return group
 
 
 # Keeping the verdict that is there
@@ -168,6 +190,8 @@ def _keep_verdict(job: _Job) -> Outcome | None:
     """The outcome for a run whose verdict still holds; None where it is to be judged again."""
     recorded, options = job.recorded, job.options
     if recorded is None or not recorded.verdict or options.force or job.has_news:
+        return None
+    if job.owes_group:
         return None
     note = why_verdict_holds(job.run, recorded, job.config, job.end, job.fingerprint, rejudge=options.rejudge)
     sent = SentMessages.of(recorded.notified)
@@ -245,8 +269,27 @@ def _plan(
     tags = {**annotations.tags, **by, **_step_tag(run), **_answer_tags(report, entries, now)}
     message = find_due_message(run, answered, config, job.recorded, now, notify=job.notifies)
     tags |= {NOTIFIED: message.value} if message.value else {}
+    group, unjudged = _judge_group(job, evidence)
+    tags |= group.tags if group is not None else {}
+    answered = add_note(answered, unjudged)
     annotations = replace(annotations, tags=tags, exit=exit_to_keep(run, options.ending, job.end, evidence))
     return replace(annotations, files={}) if options.quick else annotations, answered, message
+
+
+def _judge_group(job: _Job, evidence: Evidence) -> tuple[GroupVerdict | None, str]:
+    """The verdict on the ranks that the run stands for, None where there are none; and why they could not be judged."""
+    groups, group = job.options.groups, job.group
+    if groups is None or group is None:
+        return None, ""
+
+    def read(name: str) -> Evidence:
+        with closing(_open(name, job.options)) as opened:
+            return opened.read(replace(needs_of(job.config), parts=frozenset()))
+
+    try:
+        return groups.verdict(group, evidence, job.config, read), ""
+    except Exception as error:  # noqa: BLE001  the run's own verdict is as good without it; the next sweep tries again
+        return None, f"its ranks could not be judged together: {printable(described(error), 300)}"
 
 
 def _step_tag(run: TrackedRun) -> dict[str, str]:

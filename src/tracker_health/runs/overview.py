@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from tracker_health.rules.registry import probe_classes
+from tracker_health.runs.relations import BY_KIN, Relation, Relations
 from tracker_health.stores.base import TaggedRun
 from tracker_health.text import count, printable
 from tracker_health.words import retired
@@ -43,6 +44,7 @@ GROUPS: dict[str, Callable[[TaggedRun], Sequence[str]]] = {
     "week": lambda run: [_week(run)],
     "code": lambda run: run.codes,
     "cause": lambda run: [run.cause] if run.cause else [],
+    **dict.fromkeys(BY_KIN, lambda _: ()),  # counted by Relations: two projects may have groups of one name
 }
 """What runs can be grouped by; a run is in as many groups as it has codes."""
 
@@ -88,7 +90,8 @@ class Overview:
     ``older``: how many verdicts are older than the data of their runs. ``open``: at how many runs somebody still has to
     look. ``rules`` and ``by_cause``: how people answered each. ``tried``: how many runs have which verdict in shadow
     alone. ``certainties``: how sure the cause is, in how many; ``certain``: of each cause, where it is certain.
-    ``now``: when they were counted, in seconds since 1970.
+    ``relations``: what each group is, by what they are grouped by. ``now``: when they were counted, in seconds since
+    1970.
     """
 
     verdicts: Counter[str]
@@ -104,6 +107,7 @@ class Overview:
     tried: Counter[str] = field(default_factory=Counter)
     certainties: Counter[str] = field(default_factory=Counter)
     certain: Counter[str] = field(default_factory=Counter)
+    relations: dict[str, tuple[Relation, ...]] = field(default_factory=dict)
     now: float = 0.0
 
     @property
@@ -119,7 +123,9 @@ class Overview:
         """The same, with these groups alone, and with the fewest of the worst runs."""
         groups = {what: self.groups[what] for what in by}
         causes = {what: self.group_causes[what] for what in by}
-        return replace(self, groups=groups, group_causes=causes, worst=self.worst[:MOST_WORST])
+        relations = {what: self.relations[what] for what in by if what in self.relations}
+        worst = self.worst[:MOST_WORST]
+        return replace(self, groups=groups, group_causes=causes, relations=relations, worst=worst)
 
     def to_json(self) -> dict[str, Any]:
         """A document of strict JSON values."""
@@ -148,6 +154,7 @@ class Overview:
                 what: {name: {word: counted[word] for word in WORDS} for name, counted in sorted(groups.items())}
                 for what, groups in self.groups.items()
             },
+            "groups": {what: [one.to_json() for one in found] for what, found in self.relations.items()},
         }
 
 
@@ -170,6 +177,7 @@ def overview(
     verdicts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     causes: Counter[str] = Counter()
+    relations = Relations(by)
     groups: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
     group_causes: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
     worst: list[tuple[int, float, int, TaggedRun]] = []
@@ -189,6 +197,7 @@ def overview(
         causes.update([run.cause] if run.cause else [])
         certainties.update([run.certainty] if run.certainty in CERTAINTY_WORDS else [])
         certain.update([run.cause] if run.cause and run.certainty == "certain" else [])
+        relations.add(run)
         for what, counted in groups.items():
             for name in set(GROUPS[what](run)):
                 counted.setdefault(name, Counter())[word] += 1
@@ -197,6 +206,8 @@ def overview(
         if run.verdict is not None and (run.verdict.severity or 0) > 0:
             entry = (run.verdict.rank, run.started or 0.0, -number, run)
             (heapq.heappush if len(worst) < most_worst else heapq.heappushpop)(worst, entry)
+    for what in BY_KIN.keys() & groups.keys():
+        groups[what], group_causes[what] = relations.counts(what)
     ordered = tuple(run for *_, run in sorted(worst, key=lambda one: one[:3], reverse=True))
     return Overview(
         verdicts=verdicts,
@@ -213,6 +224,7 @@ def overview(
         rules=rules,
         by_cause=by_cause,
         tried=tried,
+        relations=relations.found(),
     )
 
 
@@ -267,6 +279,8 @@ def overview_lines(found: Overview) -> Iterator[str]:
     for what, groups in found.groups.items():
         yield ""
         yield from _group_lines(what, groups)
+        for one in found.relations.get(what, ())[:_MOST_GROUPS]:
+            yield f"  {printable(one.name, 40)}: {one.said}"
 
 
 def _counted_lines(found: Overview) -> Iterator[str]:

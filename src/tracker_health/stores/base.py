@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from tracker_health.errors import WriteError
 from tracker_health.evidence import Evidence, Request, RunRef
+from tracker_health.evidence.kin import Kin
 from tracker_health.judge.annotations import PENDING, Shadow
 from tracker_health.report.resume_point import Shelf
 from tracker_health.words.acknowledgements import Acknowledgement
@@ -24,6 +25,7 @@ class Recorded:
     under which version of the rules; None where it does not say. ``codes``: of what was found; ``cause``: of that, ""
     for none that is likely; ``certainty``: how sure that is; ``explained``: the codes that the cause explains.
     ``notified``: about what people were sent a message, as ``messages.SentMessages`` has it. ``summary``: the sentence.
+    ``group_verdict`` and ``group``: on the ranks that it stands for, as ``group_verdict.GroupVerdict`` has them.
     """
 
     digest: str
@@ -38,6 +40,8 @@ class Recorded:
     explained: tuple[str, ...] = ()
     notified: str = ""
     summary: str = field(default="", compare=False)
+    group_verdict: Verdict | None = None
+    group: str = ""
 
     @property
     def headline(self) -> str:
@@ -249,7 +253,8 @@ class TaggedRun:
     it. ``cause``: of what they found, empty where none is likely; ``certainty``: how sure it is.
     ``experiment``: its name, or the project's.
     ``started``: in seconds since 1970, None where that is not known. ``older``: than the run's last data. ``acks``:
-    entries that are about what the run is now. ``shadow``: what was said while verdicts were only tried out.
+    entries that are about what the run is now. ``shadow``: what was said while verdicts were only tried out. ``kin``:
+    of its relations, where these were asked for; ``group_verdict`` and ``group``: as ``Recorded`` has them.
     """
 
     ref: RunRef
@@ -264,3 +269,6 @@ class TaggedRun:
     older: bool = False
     acks: tuple[Acknowledgement, ...] = ()
     shadow: Shadow | None = None
+    kin: Kin | None = None
+    group_verdict: Verdict | None = None
+    group: str = ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tracker_health.evidence import Request
+from tracker_health.evidence.kin import Kin
 from tracker_health.stores.common.tracked_run import TrackedRun
 
 if TYPE_CHECKING:
@@ -120,6 +121,10 @@ class SweptRun(Protocol):
     @property
     def since(self) -> float | None:
         """When it ended, or was last heard of, in seconds since 1970; None where that is not known."""
+
+    @property
+    def kin(self) -> Kin | None:
+        """Its relations, where these were asked for."""
 
     def open(self) -> TrackedRun:
         """The run as it is now."""

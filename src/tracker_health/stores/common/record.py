@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tracker_health.evidence import RunRef
+from tracker_health.evidence.kin import Kin
 from tracker_health.judge.annotations import (
     ACK,
     CAUSE,
@@ -21,6 +22,8 @@ from tracker_health.judge.annotations import (
     ENDED,
     EXIT,
     EXPLAINED,
+    GROUP,
+    GROUP_VERDICT,
     NOTIFIED,
     OPEN,
     PENDING,
@@ -145,7 +148,7 @@ def recorded_on(marks: Marks) -> Recorded | None:
         digest = PENDING
     return Recorded(
         digest=digest,
-        verdict=Verdict(verdict) if verdict in set(Verdict) else None,
+        verdict=_verdict_of(verdict),
         settings=text_of(marks, SETTINGS),
         step=as_step(marks.get(STEP)),
         ended=text_of(marks, ENDED),
@@ -156,7 +159,13 @@ def recorded_on(marks: Marks) -> Recorded | None:
         explained=_listed(marks, EXPLAINED) or codes,
         notified=text_of(marks, NOTIFIED),
         summary=text_of(marks, SUMMARY),
+        group_verdict=_verdict_of(text_of(marks, GROUP_VERDICT)),
+        group=text_of(marks, GROUP),
     )
+
+
+def _verdict_of(text: str) -> Verdict | None:
+    return Verdict(text) if text in set(Verdict) else None
 
 
 def _without_owners(marks: Marks) -> Marks:
@@ -273,14 +282,17 @@ def tagged(
     last_step: int | None,
     experiment: str = "",
     acks: tuple[Acknowledgement, ...] = (),
+    kin: Kin | None = None,
 ) -> TaggedRun:
     """What the marks say of a run's annotation: nothing of one that is not ours or was never finished. ``acks``: the
-    entries that are about what the run is now.
+    entries that are about what the run is now. ``kin``: its relations, where they are known.
     """
     recorded = recorded_on(marks)
     if recorded is None or not is_finished(marks):
         shadow = shadow_on(marks)
-        return TaggedRun(ref=ref, verdict=None, user=user, experiment=experiment, started=started, shadow=shadow)
+        return TaggedRun(
+            ref=ref, verdict=None, user=user, experiment=experiment, started=started, shadow=shadow, kin=kin
+        )
     return TaggedRun(
         ref=ref,
         verdict=recorded.verdict,
@@ -293,6 +305,9 @@ def tagged(
         started=started,
         older=recorded.is_older_than(last_step),
         acks=acks,
+        kin=kin,
+        group_verdict=recorded.group_verdict,
+        group=recorded.group,
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import did_you_mean
 from tracker_health.errors import RunNotFound, StoreRefused
+from tracker_health.evidence.kin import Kin
 from tracker_health.stores.base import TaggedRun
 from tracker_health.stores.common.record import DIGEST, entries_on, is_finished, recorded_on, shadow_on, tagged
 from tracker_health.stores.common.standing import Standing, standing
@@ -20,6 +21,7 @@ from tracker_health.stores.mlflow.batch import Batch
 from tracker_health.stores.mlflow.bulk import BulkHistories
 from tracker_health.stores.mlflow.connection import connect, folder_of, moved
 from tracker_health.stores.mlflow.failures import shown, translated
+from tracker_health.stores.mlflow.kin import kin_of
 from tracker_health.stores.mlflow.marks import latest_points, marks_in
 from tracker_health.stores.mlflow.run import MlflowRun, last_heard, last_step_of, ref_of, state_of
 from tracker_health.stores.mlflow.stored_files.empty_runs import EmptyRuns
@@ -69,6 +71,7 @@ class SweptMlflowRun:
     annotated: bool
     silent: bool
     since: float | None
+    kin: Kin | None
     _listed: ListedMlflowRun = field(repr=False)
 
     def __str__(self) -> str:
@@ -101,9 +104,11 @@ def listed_runs(
     yield from ahead
 
 
-def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -> Iterator[SweptMlflowRun]:
+def swept_runs(
+    names: Sequence[str], tracking_uri: str | None, period: Period, *, kin: bool = False
+) -> Iterator[SweptMlflowRun]:
     """The runs of experiments (without names: of all) that a sweep is about. Those of a page come in any order, so
-    that two sweeps do not meet at each run.
+    that two sweeps do not meet at each run. ``kin``: with their relations.
 
     Raises:
         RunError: as for ``listed_runs``.
@@ -124,14 +129,20 @@ def swept_runs(names: Sequence[str], tracking_uri: str | None, period: Period) -
                 annotated = is_finished(marks) or shadow_on(marks) is not None
                 at = None if silent else info.end_time
                 since = (last_heard(listed.record) if at is None else at) / 1000
-                yield SweptMlflowRun(info.run_id, state, annotated, silent, since, listed)
+                related = kin_of(listed.record, experiments.get(info.experiment_id, "")) if kin else None
+                yield SweptMlflowRun(info.run_id, state, annotated, silent, since, related, listed)
 
 
 def tagged_runs(
-    names: Sequence[str] = (), tracking_uri: str | None = None, where: str = "", since: float | None = None
+    names: Sequence[str] = (),
+    tracking_uri: str | None = None,
+    where: str = "",
+    since: float | None = None,
+    *,
+    kin: bool = False,
 ) -> Iterator[TaggedRun]:
     """What the tags of an experiment's runs say of their health. ``since``: of those that began at that time (seconds
-    since 1970) or later.
+    since 1970) or later. ``kin``: with their relations.
 
     Raises:
         RunError: as for ``listed_runs``.
@@ -146,10 +157,11 @@ def tagged_runs(
                 ref_of(record, uri),
                 marks,
                 user=record.data.tags.get("mlflow.user", info.user_id or ""),
-                experiment=experiments.get(info.experiment_id, ""),
+                experiment=(named := experiments.get(info.experiment_id, "")),
                 started=None if info.start_time is None else info.start_time / 1000,
                 last_step=last_step_of(record),
                 acks=on_evidence(entries, state_of(record)) if (entries := entries_on(marks)) else (),
+                kin=kin_of(record, named) if kin else None,
             )
 
 

@@ -21,6 +21,7 @@ from tracker_health.judge.annotations import (
     CODES,
     ENDED_BY,
     EXPLAINED,
+    GROUP,
     JUDGED,
     PENDING,
     RULES,
@@ -54,7 +55,7 @@ _COLUMN = re.compile(r"[A-Z]{4,9}( [A-Z]{3}\d{3}| [\w-]+ \((certain|likely|possi
 """What that says; also where two at once have torn it, as they can in a store of files."""
 _TAG, _METRIC = "health.", "health/"
 
-_BEHIND = (WRITTEN, SETTINGS, RULES, STEP, ENDED_BY, CERTAINTY, EXPLAINED, BASELINE, JUDGED, VERSION, SYMPTOMS)
+_BEHIND = (WRITTEN, SETTINGS, RULES, STEP, GROUP, ENDED_BY, CERTAINTY, EXPLAINED, BASELINE, JUDGED, VERSION, SYMPTOMS)
 """The marks behind the digest. Where there is no room for all, the last are left out."""
 _IN_ONE_TAG = frozenset({DIGEST, *_BEHIND})
 _OF_RECORD = frozenset({DIGEST, WRITTEN})

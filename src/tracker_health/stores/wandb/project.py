@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracker_health.errors import ConfigError, RunNotFound
+from tracker_health.evidence.kin import Kin
 from tracker_health.stores.base import TaggedRun
 from tracker_health.stores.common.record import tagged
 from tracker_health.stores.common.standing import Standing, standing
 from tracker_health.stores.found import Period
 from tracker_health.stores.wandb.address import Project, address_of, project_of
 from tracker_health.stores.wandb.connection import Connection, connect, pages
+from tracker_health.stores.wandb.kin import kin_of
 from tracker_health.stores.wandb.marks import marks_in, marks_of_tags
 from tracker_health.stores.wandb.online import (
     OnlineRun,
@@ -55,6 +57,7 @@ class SweptOnlineRun:
     annotated: bool
     silent: bool
     since: float | None
+    kin: Kin | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -67,22 +70,24 @@ class SweptOnlineRun:
         return open_online_run(address)
 
 
-def swept_runs(name: str, period: Period) -> Iterator[SweptOnlineRun]:
-    """The runs of a project that a sweep is about.
+def swept_runs(name: str, period: Period, *, kin: bool = False) -> Iterator[SweptOnlineRun]:
+    """The runs of a project that a sweep is about. ``kin``: with their relations, for which more of each is listed.
 
     Raises:
         RunError: as for ``run_addresses``.
     """
-    for run, address in _runs(name, {}):
+    for run, address in _runs(name, {}, lazy=not kin):
         heard, live = heard_of(run), is_live(run)
         if period.since <= heard and not (live and heard > period.silent_since):
             annotated = bool(OWN_TAGS.intersection(run.tags))
-            yield SweptOnlineRun(address, json.dumps([run.state, heard, sorted(run.tags)]), annotated, live, heard)
+            related = kin_of(run, address.removeprefix("wandb:").rpartition("/")[0]) if kin else None
+            state = json.dumps([run.state, heard, sorted(run.tags)])
+            yield SweptOnlineRun(address, state, annotated, live, heard, related)
 
 
-def tagged_runs(name: str, where: str = "", since: float | None = None) -> Iterator[TaggedRun]:
+def tagged_runs(name: str, where: str = "", since: float | None = None, *, kin: bool = False) -> Iterator[TaggedRun]:
     """What the summaries of a project's runs say of their health. ``since``: of those that began at that time (seconds
-    since 1970) or later.
+    since 1970) or later. ``kin``: with their relations.
 
     Raises:
         RunError: as for ``run_addresses``.
@@ -96,10 +101,11 @@ def tagged_runs(name: str, where: str = "", since: float | None = None) -> Itera
                 ref,
                 marks,
                 user=user,
-                experiment="/".join(address[:2]),
+                experiment=(project := "/".join(address[:2])),
                 started=started,
                 last_step=last_step_of(run),
                 acks=acknowledgements_of(run),
+                kin=kin_of(run, project) if kin else None,
             )
 
 

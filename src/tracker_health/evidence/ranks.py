@@ -1,0 +1,152 @@
+"""Several ranks of one training: what each of them logged, side by side, and the one curve that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from tracker_health.evidence.series import FloatArray, IntArray, Series, StepUnit
+
+_FEWEST = 4
+"""Points of a metric, at least, of a rank that logs it: one alone may be a summary."""
+_MANY, _MOST_CELLS = 16, 20_000_000
+_ALIKE = 0.9
+"""The share of another's points that a rank has, at least, which logs as often."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rank:
+    """A rank of a training of several processes: its ``number``, the ``name`` of its run, and what it logged."""
+
+    number: int
+    name: str
+    series: tuple[Series, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Beside:
+    """One metric of several ranks on one axis.
+
+    ``numbers``: of the ranks. ``steps``: int64[n], ascending. ``values``: float64[ranks, n], NaN also where nothing was
+    logged; ``logged``: bool[ranks, n], where something was.
+    """
+
+    name: str
+    role: str
+    numbers: tuple[int, ...]
+    steps: IntArray
+    values: FloatArray
+    logged: npt.NDArray[np.bool_]
+
+    @cached_property
+    def median(self) -> FloatArray:
+        """Over the ranks, at each step: of the finite values, NaN where there is none."""
+        return _middle(self.values)
+
+    def median_of_others(self, row: int) -> FloatArray:
+        """The median over all ranks but one.
+
+        Args:
+            row: Of that rank.
+
+        Returns:
+            float64[n], as ``median``. Of many ranks one alone hardly moves it: there it is that of all.
+        """
+        return self.median if len(self.numbers) > _MANY else _middle(np.delete(self.values, row, axis=0))
+
+
+def _middle(rows: FloatArray) -> FloatArray:
+    """The median of each column over the values that are finite; NaN where none is."""
+    found = np.full(rows.shape[1], np.nan)
+    finite = np.where(np.isfinite(rows), rows, np.nan)
+    some = ~np.isnan(finite).all(axis=0)
+    if some.any():
+        found[some] = np.nanmedian(finite[:, some], axis=0)
+    return found
+
+
+def beside(ranks: Sequence[Rank], roles: Iterable[str] | None = None) -> Iterator[Beside]:
+    """The metrics that several ranks logged, each with its ranks.
+
+    Args:
+        ranks: The ranks, in any order.
+        roles: The roles whose metrics are wanted, all where it is None.
+
+    Yields:
+        One for each metric, by its name.
+    """
+    wanted = None if roles is None else frozenset(roles)
+    by_name: dict[tuple[str, str], list[tuple[int, Series]]] = {}
+    for rank in sorted(ranks, key=lambda one: one.number):
+        for series in rank.series:
+            role = series.role or ""
+            if role and (wanted is None or role in wanted) and len(clean := series.clean()) >= _FEWEST:
+                by_name.setdefault((series.name, role), []).append((rank.number, clean))
+    for (name, role), found in by_name.items():
+        if len({number for number, _ in found}) == len(found) > 1:
+            rows = _by_their_order(found)
+            steps = np.unique(np.concatenate([one.steps for _, one in rows]))
+            if len(rows) * len(steps) <= _MOST_CELLS:
+                yield _on_one_axis(name, role, rows, steps)
+
+
+def _on_one_axis(name: str, role: str, found: Sequence[tuple[int, Series]], steps: IntArray) -> Beside:
+    values = np.full((len(found), len(steps)), np.nan)
+    logged = np.zeros(values.shape, dtype=np.bool_)
+    for row, (_, one) in enumerate(found):
+        at = np.searchsorted(steps, one.steps)
+        values[row, at] = one.values
+        logged[row, at] = True
+    return Beside(
+        name=name,
+        role=role,
+        numbers=tuple(number for number, _ in found),
+        steps=steps,
+        values=values,
+        logged=logged,
+    )
+
+
+def _by_their_order(found: list[tuple[int, Series]]) -> list[tuple[int, Series]]:
+    """The series, those that count calls of the logger on the steps of the one that called most: rank 0 may log more
+    besides, and its tenth value is at a later step than that of the others.
+    """
+    lengths = [len(one) for _, one in found]
+    counted = all(one.step_unit is StepUnit.LOG_CALL for _, one in found)
+    if not counted or min(lengths) < _ALIKE * max(lengths):
+        return found
+    _, longest = max(found, key=lambda item: len(item[1]))
+    return [(number, replace(one, steps=longest.steps[: len(one)])) for number, one in found]
+
+
+def as_one(ranks: Sequence[Rank]) -> tuple[Series, ...]:
+    """What a training of several ranks logged, as that of one run.
+
+    Args:
+        ranks: The ranks, in any order.
+
+    Returns:
+        Each metric once: the median over the ranks where several logged it, else as its rank has it.
+    """
+    joined = {one.name: one for one in beside(ranks)}
+    found: dict[str, Series] = {}
+    for rank in sorted(ranks, key=lambda one: one.number):
+        for series in rank.series:
+            if series.name in found:
+                continue
+            both = joined.get(series.name)
+            found[series.name] = series if both is None else _joined(series, both)
+    return tuple(found.values())
+
+
+def _joined(series: Series, both: Beside) -> Series:
+    # Steps that few ranks have are of one that logs at others, or that ran on alone.
+    usual = both.logged.sum(axis=0) * 2 >= len(both.numbers)
+    # When a point came is a matter of its rank: only with the same steps the times of one are those of all.
+    clean = series.clean()
+    times = clean.times if np.array_equal(clean.steps, both.steps[usual]) else None
+    return replace(clean, steps=both.steps[usual], values=both.median[usual], times=times)
