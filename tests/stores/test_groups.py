@@ -108,6 +108,8 @@ def test_the_ranks_of_one_training_get_one_verdict_on_their_parent(sqlite_uri, w
     assert f"3 ranks of one training: {verdict.upper()}" in done.stdout
     tags = made.tags(parent)
     assert tags["health.group_verdict"] == verdict, tags
+    note = tags["mlflow.note.content"]
+    assert f"3 ranks of one training: {verdict.upper()}" in note, "above how the runs below fared"
     assert tags["health.group"].startswith(said)
     assert not any("health.group_verdict" in made.tags(one) for one in ranks)
     expected = f"a training: 3 ranks of one training: {verdict.upper()} ({said}"

@@ -31,13 +31,14 @@ class Rank:
 class Beside:
     """One metric of several ranks on one axis.
 
-    ``numbers``: of the ranks. ``steps``: int64[n], ascending. ``values``: float64[ranks, n], NaN also where nothing was
-    logged; ``logged``: bool[ranks, n], where something was.
+    ``numbers``: of the ranks. ``first``: the series of the first of them. ``steps``: int64[n], ascending. ``values``:
+    float64[ranks, n], NaN also where nothing was logged; ``logged``: bool[ranks, n], where something was.
     """
 
     name: str
     role: str
     numbers: tuple[int, ...]
+    first: Series
     steps: IntArray
     values: FloatArray
     logged: npt.NDArray[np.bool_]
@@ -105,6 +106,7 @@ def _on_one_axis(name: str, role: str, found: Sequence[tuple[int, Series]], step
         name=name,
         role=role,
         numbers=tuple(number for number, _ in found),
+        first=found[0][1],
         steps=steps,
         values=values,
         logged=logged,

@@ -387,6 +387,11 @@ def _note_on(children: Children) -> str:
     return "\n".join(lines)
 
 
+def note_with_group(note: str, said: str) -> str:
+    """A note below what is said of all ranks of the training; none where none is wanted."""
+    return f"**{in_markdown(said)}**\n\n{note}" if note else ""
+
+
 def finding_in_markdown(result: ProbeResult, docs_url: str = "") -> str:
     """One finding as an item of a list. ``docs_url``: the base of the link to its rule, empty for none."""
     remedy = f". *{in_markdown(result.remedy[:1].upper() + result.remedy[1:])}.*" if result.remedy else ""

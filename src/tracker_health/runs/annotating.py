@@ -22,11 +22,12 @@ from tracker_health.judge.annotations import (
     Annotations,
     digest_of,
     is_wanted,
+    note_with_group,
     plan,
     shadow_of,
 )
 from tracker_health.judge.engine import needs_of, tool_of
-from tracker_health.judge.group_verdict import GroupVerdict
+from tracker_health.judge.group_verdict import GroupVerdict, group_sentence
 from tracker_health.judge.messages import SentMessages
 from tracker_health.report.result import Report
 from tracker_health.rules.registry import plugins
@@ -270,7 +271,9 @@ def _plan(
     message = find_due_message(run, answered, config, job.recorded, now, notify=job.notifies)
     tags |= {NOTIFIED: message.value} if message.value else {}
     group, unjudged = _judge_group(job, evidence)
-    tags |= group.tags if group is not None else {}
+    if group is not None:
+        tags |= group.tags
+        annotations = replace(annotations, note=note_with_group(annotations.note, group_sentence(group)))
     answered = add_note(answered, unjudged)
     annotations = replace(annotations, tags=tags, exit=exit_to_keep(run, options.ending, job.end, evidence))
     return replace(annotations, files={}) if options.quick else annotations, answered, message

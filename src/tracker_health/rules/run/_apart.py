@@ -13,13 +13,14 @@ from tracker_health.evidence.numerics import lasts_from, local_noise, median, me
 
 @dataclass(frozen=True, kw_only=True)
 class Apart:
-    """A rank apart from the others: the ``step`` from which, its ``level`` there and ``theirs``, and ``share``: how far
-    it lies from them, over their level.
+    """A rank apart from the others: the ``step`` from which, ``where`` that is in words, its ``level`` there and
+    ``theirs``, and ``share``: how far it lies from them, over their level.
     """
 
     rank: int
     metric: str
     step: int
+    where: str
     level: float
     theirs: float
     share: float = 0.0
@@ -38,6 +39,13 @@ class Limits:
     fewest: int
 
 
+def _apart(both: Beside, rank: int, at: int, levels: tuple[float, float], share: float = 0.0) -> Apart:
+    step = int(both.steps[at])
+    where = both.first.where(step)
+    level, theirs = levels
+    return Apart(rank=rank, metric=both.name, step=step, where=where, level=level, theirs=theirs, share=share)
+
+
 def turned_nonfinite(both: Beside, points: int) -> Iterator[Apart]:
     """The ranks whose last ``points`` values are not finite, while those of others at the same steps are."""
     for row, rank in enumerate(both.numbers):
@@ -46,8 +54,7 @@ def turned_nonfinite(both: Beside, points: int) -> Iterator[Apart]:
         bad = np.isfinite(theirs) & ~np.isfinite(both.values[row, at])
         first = lasts_from(bad)
         if len(bad) - first >= points:
-            step = int(both.steps[at[first]])
-            yield Apart(rank=rank, metric=both.name, step=step, level=float("nan"), theirs=float(theirs[first]))
+            yield _apart(both, rank, int(at[first]), (float("nan"), float(theirs[first])))
 
 
 def stopped(both: Beside, share: float, points: int) -> Iterator[Apart]:
@@ -62,8 +69,7 @@ def stopped(both: Beside, share: float, points: int) -> Iterator[Apart]:
         usual = len(at) / max(1, int(others[: last + 1].sum()))  # it may log less often than they do
         if missed * usual >= points and missed >= share * int(others.sum()):
             level, now = float(both.values[row, last]), float(both.median[end])
-            gone, step = missed / int(others.sum()), int(both.steps[last])
-            yield Apart(rank=rank, metric=both.name, step=step, level=level, theirs=now, share=gone)
+            yield _apart(both, rank, last, (level, now), missed / int(others.sum()))
 
 
 def left(both: Beside, limits: Limits) -> Iterator[Apart]:
@@ -77,8 +83,7 @@ def left(both: Beside, limits: Limits) -> Iterator[Apart]:
         found = _left_at(own[at], others[:, at], centre[at], limits)
         if found is not None:
             first, block, level, theirs, share = found
-            step = int(both.steps[at[max(0, first - block + 1)]])
-            yield Apart(rank=rank, metric=both.name, step=step, level=level, theirs=theirs, share=share)
+            yield _apart(both, rank, int(at[max(0, first - block + 1)]), (level, theirs), share)
 
 
 def _left_at(

@@ -103,18 +103,18 @@ class RankApart(Probe):
             fewest=self.fewest,
         )
         for one in (apart for both in several for apart in turned_nonfinite(both, self.points)):
-            message = f"rank {one.rank} is not finite from step {one.step} on, where the others are: {_levels(one)}"
+            message = f"rank {one.rank} is not finite from {one.where} on, where the others are: {_levels(one)}"
             return _found(Verdict.FAIL, "nonfinite", message, one)
         out = [apart for both in several for apart in left(both, limits)]
         if out:
             # Of two ranks each lies as far from the other.
             worst = max(out, key=lambda apart: (round(apart.share, 1), apart.level))
-            message = f"rank {worst.rank} left the others from step {worst.step}: {_levels(worst)}"
+            message = f"rank {worst.rank} left the others from {worst.where}: {_levels(worst)}"
             return _found(Verdict.WARN, "left", message, worst)
         gone = [apart for both in several for apart in stopped(both, self.early, self.points)]
         if gone:
             one = max(gone, key=lambda apart: apart.share)
-            message = f"rank {one.rank} logged nothing after step {one.step}, and the others went on: {_levels(one)}"
+            message = f"rank {one.rank} logged nothing after {one.where}, and the others went on: {_levels(one)}"
             return _found(Verdict.WARN, "stopped", message, one)
         ranks = count(max(len(both.numbers) for both in several), "rank")
         return Finding.passed(f"the losses of {ranks} lie together")

@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from tracker_health.errors import ConfigError, RunNotFound
-from tracker_health.evidence.kin import Kin
+from tracker_health.evidence.kin import Kin, results_of, settings_of_kin
 from tracker_health.stores.base import TaggedRun
 from tracker_health.stores.common.record import tagged
 from tracker_health.stores.common.standing import Standing, standing
 from tracker_health.stores.found import Period
 from tracker_health.stores.wandb.address import Project, address_of, project_of
 from tracker_health.stores.wandb.connection import Connection, connect, pages
-from tracker_health.stores.wandb.kin import kin_of
 from tracker_health.stores.wandb.marks import marks_in, marks_of_tags
 from tracker_health.stores.wandb.online import (
     OnlineRun,
     acknowledgements_of,
+    evidence_of,
     heard_of,
     is_live,
     last_step_of,
@@ -27,10 +28,11 @@ from tracker_health.stores.wandb.online import (
     ref_of,
     seconds_of,
 )
-from tracker_health.stores.wandb.values import OWN_TAGS
+from tracker_health.stores.wandb.values import OWN_TAGS, flattened, is_metric, number, params_of
 from tracker_health.text import printable
 
 _PAGE = 100
+_CHARACTERS, _MOST_KEYS = 200, 20_000
 
 
 def run_addresses(name: str, where: str = "") -> Iterator[str]:
@@ -107,6 +109,32 @@ def tagged_runs(name: str, where: str = "", since: float | None = None, *, kin: 
                 acks=acknowledgements_of(run),
                 kin=kin_of(run, project) if kin else None,
             )
+
+
+def kin_of(run: Any, where: str) -> Kin:
+    """What is known by a run of the SDK's that was listed with its config and summary. ``where``: its project."""
+    name, job_type = _text(run.name), _text(getattr(run, "job_type", ""))
+    listed = islice(flattened(run.summary_metrics), _MOST_KEYS)
+    last = {key: known for key, value in listed if is_metric(key) and (known := number(value)) is not None}
+    step = last_step_of(run)
+    return Kin(
+        where=where,
+        id=_text(run.id),
+        name=name or _text(run.id),
+        group=_text(getattr(run, "group", "")),
+        job_type=job_type,
+        sweep=_text(getattr(run, "sweep_name", "")),
+        started=seconds_of(run.created_at),
+        ended=None if is_live(run) else heard_of(run),
+        last_step=step if step >= 0 else None,
+        results=results_of(last),
+        state=evidence_of(run),
+        **settings_of_kin(params_of(run.config), [name, job_type, *map(str, run.tags)]),
+    )
+
+
+def _text(value: object) -> str:
+    return value[:_CHARACTERS] if isinstance(value, str) else ""
 
 
 def standings(name: str) -> Iterator[tuple[str, Standing]]:
