@@ -303,10 +303,14 @@ class LocalRun(DirectoryRun):
         if log.crowded:
             message = "its history has more names than are read"
             return [Problem(source=source, message=message, roles=frozenset(_HISTORIES))]
-        if log.damaged:
-            message = f"{count(log.damaged, 'place')} in it could not be read; the other records were read"
-            return [Problem(source=source, message=message)]
-        return []
+        return [
+            Problem(
+                source=source if one.path == self._path else printable(f"{one.path.parent.name}/{one.path.name}"),
+                message=f"{count(one.log.damaged, 'place')} in it could not be read; the other records were read",
+            )
+            for one in self._segments.parts
+            if one.log.damaged
+        ]
 
     @property
     def _is_empty(self) -> bool:
