@@ -139,7 +139,7 @@ class Plot:
         """The first and last step, of values that are not finite as well."""
         ends = [_whole(one) for line in self.lines if len(line.steps) for one in line.steps[[0, -1]]]
         first, last = min(ends, default=0), max(ends, default=1)
-        return first, max(last, first + 1)
+        return first, last if last > first else first + 1
 
     @property
     def data(self) -> dict[str, Any]:
