@@ -15,6 +15,7 @@ from tracker_health.evidence import Evidence, RunRef, Series
 from tracker_health.judge.engine import diagnose
 from tracker_health.render.attachments import attachments
 from tracker_health.render.curves import loss_plot
+from tracker_health.render.plot import step_ticks
 from tracker_health.runs.judging import judge_run
 from tracker_health.runs.lookup import open_run
 from tracker_health.runs.run_config import resolve_config
@@ -188,6 +189,8 @@ def test_a_chart_has_one_unit_and_fills_its_width():
     plot = loss_plot(evidence, diagnose(evidence, resolve_config("default")))
     assert plot.unit == "epoch"
     assert plot.span == (0.0, pytest.approx(99 / 5000))
+    assert step_ticks(*plot.span) == pytest.approx([0.0, 0.005, 0.01, 0.015])
+    assert step_ticks(0, 3) == [0, 1, 2, 3]
     assert plot.marks
     assert all("epoch 0.00" in one.label and "step" not in one.label for one in plot.marks if one.label)
 

@@ -386,8 +386,9 @@ def value_ticks(low: float, high: float, logarithmic: bool) -> list[float]:
 
 
 def step_ticks(first: float, last: float) -> list[float]:
-    """Round steps, none of them a part of one."""
-    return [one for one in _round_values(first, last, 6) if one == round(one)] or [first]
+    """Round steps, none of them a part of one unless an owner counts parts, as of epochs."""
+    whole = first == round(first) and last == round(last)
+    return [one for one in _round_values(first, last, 6) if one == round(one) or not whole] or [first]
 
 
 def _round_values(low: float, high: float, amount: int) -> list[float]:
