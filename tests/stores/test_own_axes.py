@@ -13,6 +13,7 @@ from tests.stores.contract import request_for
 from tracker_health.api import check
 from tracker_health.evidence import Evidence, RunRef, Series
 from tracker_health.judge.engine import diagnose
+from tracker_health.render import picture
 from tracker_health.render.attachments import attachments
 from tracker_health.render.curves import loss_plot
 from tracker_health.render.plot import step_ticks
@@ -193,6 +194,21 @@ def test_a_chart_has_one_unit_and_fills_its_width():
     assert step_ticks(0, 3) == [0, 1, 2, 3]
     assert plot.marks
     assert all("epoch 0.00" in one.label and "step" not in one.label for one in plot.marks if one.label)
+
+
+def test_a_picture_by_parts_of_an_epoch_has_ticks_and_narrow_bands():
+    """One value is NaN: not all from there on."""
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    values = np.where(np.arange(100) == 50, np.nan, 1.0 / (1 + np.arange(100)))
+    rows = [{"train/loss": value, "epoch": at / 5000} for at, value in enumerate(values)]
+    evidence = Evidence(
+        run=RunRef(store="directory", id="x", name="x"), series=tuple(histories(rows, ("train/loss",)).values())
+    )
+    axes = figure.subplots()
+    picture._draw(axes, loss_plot(evidence, diagnose(evidence, resolve_config("default"))))
+    (band,) = [one for one in axes.patches if one.get_width() > 0]
+    assert band.get_width() < 0.001
+    assert len([one for one in axes.get_xticks() if 0 < one < 0.02]) >= 3
 
 
 # MLflow

@@ -123,6 +123,9 @@ def test_the_verdict_lies_with_the_last_part(tmp_path):
     assert annotate(later).status == "written"
     before = (folders[2] / "files" / "health").exists()
     assert before
+    with pytest.raises(LeftAlone) as left:
+        annotate(folders[2])
+    assert str(left.value.hint).endswith(f"; clear {folders[2]}, which has one from before")
     assert clear_annotations(folders[2]).found, "what an earlier part was given can be taken off"
     assert annotate(later).status == "unchanged"
 

@@ -142,6 +142,11 @@ class Plot:
         return first, last if last > first else first + 1
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is by whole steps, and not by parts of what an owner counts, as of epochs."""
+        return all(one == round(one) for one in self.span)
+
+    @property
     def data(self) -> dict[str, Any]:
         """For the script: lists of numbers with so many significant ``digits``, null where a line breaks off."""
         lines = []

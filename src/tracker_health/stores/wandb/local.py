@@ -373,7 +373,8 @@ class LocalRun(DirectoryRun):
         last = self._segments.last.path
         if last != self._path:
             message = f"{printable(self._given)} was resumed: the verdict on the whole run is written to its last part"
-            raise LeftAlone(message, f"annotate {printable(last.parent)}")
+            before = f"; clear {printable(self._given)}, which has one from before" if self._log.bears_ours else ""
+            raise LeftAlone(message, f"annotate {printable(last.parent)}{before}")
 
     def _refuse_to_mix(self) -> None:
         """Raise where a verdict could only be written beside an earlier one, or beside that of another run."""
