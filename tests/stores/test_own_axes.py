@@ -288,6 +288,9 @@ def test_evaluations_of_earlier_checkpoints_stay_at_their_steps(sqlite_uri):
     others = [("val_loss", 1.0, 270 + i, 10 * i + 1) for i in range(1, 30)]
     held_out = written(sqlite_uri, range(1, 301), others)["val_loss"]
     assert held_out.steps.tolist() == [10 * i + 1 for i in range(1, 30)]
+    others = [("val_loss", 1.0, 280 + 2 * i, 10 * i) for i in range(1, 10)]
+    held_out = written(sqlite_uri, range(1, 301), others)["val_loss"]
+    assert held_out.steps.tolist() == [10 * i for i in range(1, 10)], "of its first third"
 
 
 def test_a_history_of_more_points_than_the_loss_keeps_them(sqlite_uri):

@@ -91,16 +91,20 @@ def _steps_at(times: FloatArray, leading: Series) -> IntArray | None:
 
 
 def _counts_otherwise(own: FloatArray, at: IntArray, all_steps: IntArray) -> bool:
-    """Whether one count is a fixed and quite another share of the other one, all along. What goes as far as all steps
-    of the training counts those, whenever it was logged; and two points at one step would be one.
+    """Whether one count is a fixed and quite another share of the other one, all along, from the beginning on. What
+    goes as far as all steps of the training counts those, whenever it was logged; and two points at one step would be
+    one.
     """
     spans = float(np.ptp(own)), float(np.ptp(at))
     if min(spans) <= 0 or (np.diff(own) <= 0).any() or (np.diff(at) <= 0).any():
         return False
     if any(max(spans[0], one) < _OTHER * min(spans[0], one) for one in (spans[1], float(np.ptp(all_steps)))):
         return False
-    expected = at[0] + (own - own[0]) * spans[1] / spans[0]
-    return bool((np.abs(expected - at) <= _STRAIGHT * spans[1]).all())
+    share = spans[1] / spans[0]
+    expected = at[0] + (own - own[0]) * share
+    begun, far = float(at[0] - own[0] * share), share * _ABOUT + _STRAIGHT * float(np.ptp(all_steps))
+    began_together = min(abs(begun), abs(begun - all_steps[0])) <= far
+    return began_together and bool((np.abs(expected - at) <= _STRAIGHT * spans[1]).all())
 
 
 def _called(own: FloatArray, params: Mapping[str, str]) -> str:
