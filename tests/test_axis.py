@@ -68,3 +68,16 @@ def test_without_an_axis_a_place_is_what_the_steps_count(unit, word):
     series = Series(name="loss", steps=np.array([7]), values=np.zeros(1), step_unit=unit)
     assert series.where(7) == series.place(7) == word
     assert Onset.on(series, 7, "x").place == ""
+
+
+def test_a_large_count_that_is_not_whole_keeps_its_digits():
+    axis = Axis.of("tokens", np.array([0, 1, 2]), np.array([25728.5, 25856.0, 1e12 + 0.5]))
+    assert axis.place(0) == "tokens 25728"
+    assert axis.place(2) == "tokens 1000000000000"
+
+
+def test_places_that_the_count_does_not_tell_apart_have_the_step():
+    axis = Axis.of("epoch", np.arange(4), np.array([0.0, 0.0, 1.0, 1.0]))
+    series = Series(name="loss", steps=np.arange(4), values=np.zeros(4), axis=axis)
+    assert series.place_before(2, 3) == "epoch 1 (step 2)"
+    assert series.place_before(1, 2) == "epoch 0"

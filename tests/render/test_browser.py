@@ -16,7 +16,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
 from tracker_health.config import preset
-from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
+from tracker_health.evidence import Axis, Evidence, RunInfo, RunRef, Series
 from tracker_health.judge.engine import diagnose
 from tracker_health.render.attachments import page_of
 from tracker_health.render.comparison import comparison_page, row_of
@@ -103,6 +103,20 @@ def test_arrow_keys_read_values_and_plus_zooms(page):
     page.get_by_role("button", name="log", exact=True).click()
     assert page.locator(".plot .tick").all_text_contents() != ticks
     assert page.get_by_role("button", name="linear").get_attribute("aria-pressed") == "false"
+
+
+def test_a_chart_by_parts_of_an_epoch_zooms(page):
+    """The whole run is less than one."""
+    axis = Axis.of("epoch", STEPS, STEPS / 5000)
+    series = Series(name="train_loss", role="train_loss", steps=STEPS, values=LOSS, axis=axis)
+    given = Evidence(run=RunRef(store="directory", id="run", name="run"), info=RunInfo(), series=(series,))
+    page.set_content(page_of(given, diagnose(given, preset("default")))[0].decode())
+    ticks = page.locator(".plot .tick").all_text_contents()
+    assert "0.02" in ticks
+    page.get_by_role("slider", name="Values of the chart: Training loss").focus()
+    page.keyboard.press("+")
+    assert page.get_by_role("button", name="whole run").is_visible()
+    assert page.locator(".plot .tick").all_text_contents() != ticks
 
 
 def test_what_the_script_draws_is_what_the_page_had(page):

@@ -7,14 +7,21 @@ from contextlib import closing
 import mlflow
 import numpy as np
 import pytest
+from mlflow.entities import Metric
 from tests.stores.contract import request_for
 
 from tracker_health.api import check
+from tracker_health.evidence import Evidence, RunRef, Series
+from tracker_health.judge.engine import diagnose
+from tracker_health.render import picture
 from tracker_health.render.attachments import attachments
+from tracker_health.render.curves import loss_plot
+from tracker_health.render.plot import step_ticks
 from tracker_health.runs.judging import judge_run
 from tracker_health.runs.lookup import open_run
 from tracker_health.runs.run_config import resolve_config
 from tracker_health.stores.wandb.own_axes import StepMetrics
+from tracker_health.stores.wandb.values import Histories
 
 from . import wandb_runs
 
@@ -130,6 +137,8 @@ def test_what_a_configuration_of_a_server_defines():
             {"1": "by_step", "4": "_step"},
             "no metric",
             {"1": "wrong", "5": 99},
+            {"1": "defined", "6": [3]},
+            {"1": "eval/own"},
         ]
     }
     metrics = StepMetrics.of_config(wandb)
@@ -137,7 +146,69 @@ def test_what_a_configuration_of_a_server_defines():
     assert metrics.of("eval/loss") == "epoch", "the longest beginning"
     assert metrics.of("eval/own") == "tokens"
     assert metrics.of("samples") == ""
+    assert metrics.of("by_step") == metrics.of("defined") == "", "a pattern is for what has no definition of its own"
     assert StepMetrics.of_config({"m": "x"}).of("loss") == StepMetrics.of_config(None).of("loss") == ""
+
+
+def histories(rows, names=("train/loss", "eval/loss")):
+    """The series of rows that are plotted by ``epoch``."""
+    metrics = StepMetrics()
+    metrics.define("", "*", "epoch")
+    found = Histories([*names, "epoch"], dict(zip(names, ("train_loss", "val_loss"), strict=False)), "x", metrics)
+    for step, row in enumerate(rows):
+        found.add({"_step": step, **row})
+    return {one.name: one for one in found.series()}
+
+
+def test_an_evaluation_is_called_what_it_was_logged_with():
+    """Training counts on only with the next row."""
+    rows = []
+    for epoch in range(4):
+        rows += [{"train/loss": 1.0, "epoch": epoch + batch / 10} for batch in range(10)]
+        rows.append({"eval/loss": 1.0, "epoch": epoch + 1})
+    held_out = histories(rows)["eval/loss"]
+    assert held_out.steps.tolist() == [10, 21, 32, 43]
+    assert [held_out.place(step) for step in held_out.steps] == ["epoch 1", "epoch 2", "epoch 3", "epoch 4"]
+
+
+def test_evaluations_that_would_lie_at_one_step_stay_at_their_rows():
+    """The evaluation has another count of the same name, which does not rise."""
+    rows = []
+    for epoch in range(4):
+        rows += [{"train/loss": 1.0, "epoch": epoch} for _ in range(10)]
+        rows.append({"eval/loss": 1.0, "epoch": 0})
+    assert histories(rows)["eval/loss"].steps.tolist() == [10, 21, 32, 43]
+
+
+def test_a_chart_has_one_unit_and_fills_its_width():
+    """Less than an epoch, and marks of a metric that has another axis."""
+    rows = [{"train/loss": 1.0 / (at + 1), "epoch": at / 5000} for at in range(100)]
+    series = histories(rows, ("train/loss",))["train/loss"]
+    steps = np.arange(9, 100, 10)
+    by_step = Series(name="eval/loss", steps=steps, values=np.abs(steps - 49) / 50.0, role="val_loss", step_word="step")
+    evidence = Evidence(run=RunRef(store="directory", id="x", name="x"), series=(series, by_step))
+    plot = loss_plot(evidence, diagnose(evidence, resolve_config("default")))
+    assert plot.unit == "epoch"
+    assert plot.span == (0.0, pytest.approx(99 / 5000))
+    assert step_ticks(*plot.span) == pytest.approx([0.0, 0.005, 0.01, 0.015])
+    assert step_ticks(0, 3) == [0, 1, 2, 3]
+    assert plot.marks
+    assert all("epoch 0.00" in one.label and "step" not in one.label for one in plot.marks if one.label)
+
+
+def test_a_picture_by_parts_of_an_epoch_has_ticks_and_narrow_bands():
+    """One value is NaN: not all from there on."""
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    values = np.where(np.arange(100) == 50, np.nan, 1.0 / (1 + np.arange(100)))
+    rows = [{"train/loss": value, "epoch": at / 5000} for at, value in enumerate(values)]
+    evidence = Evidence(
+        run=RunRef(store="directory", id="x", name="x"), series=tuple(histories(rows, ("train/loss",)).values())
+    )
+    axes = figure.subplots()
+    picture._draw(axes, loss_plot(evidence, diagnose(evidence, resolve_config("default"))))
+    (band,) = [one for one in axes.patches if one.get_width() > 0]
+    assert band.get_width() < 0.001
+    assert len([one for one in axes.get_xticks() if 0 < one < 0.02]) >= 3
 
 
 # MLflow
@@ -196,3 +267,49 @@ def test_evaluations_on_the_same_steps_stay_there(sqlite_uri):
         held_out = run.read(request_for("train_loss", "val_loss")).find("val_loss")
     assert held_out.steps.tolist() == list(range(4, 40, 5))
     assert held_out.axis is None
+
+
+def written(uri, losses, others):
+    """A run of points: name, value, second and step."""
+    client = mlflow.MlflowClient(uri)
+    run_id = client.create_run("0").info.run_id
+    points = [("train_loss", 2.3 * np.exp(-i / 40) + 0.1, i, step) for i, step in enumerate(losses)] + others
+    metrics = [Metric(name, value, 1_700_000_000_000 + int(1000 * when), step) for name, value, when, step in points]
+    for at in range(0, len(metrics), 900):
+        client.log_batch(run_id, metrics[at : at + 900])
+    client.set_terminated(run_id)
+    with closing(open_run(run_id, tracking_uri=uri)) as run:
+        evidence = run.read(request_for("train_loss", "val_loss", "learning_rate"))
+    return {one.name: one for one in evidence.series}
+
+
+def test_evaluations_of_earlier_checkpoints_stay_at_their_steps(sqlite_uri):
+    """As one makes them that began when training was nearly done."""
+    others = [("val_loss", 1.0, 270 + i, 10 * i + 1) for i in range(1, 30)]
+    held_out = written(sqlite_uri, range(1, 301), others)["val_loss"]
+    assert held_out.steps.tolist() == [10 * i + 1 for i in range(1, 30)]
+    others = [("val_loss", 1.0, 280 + 2 * i, 10 * i) for i in range(1, 10)]
+    held_out = written(sqlite_uri, range(1, 301), others)["val_loss"]
+    assert held_out.steps.tolist() == [10 * i for i in range(1, 10)], "of its first third"
+
+
+def test_a_history_of_more_points_than_the_loss_keeps_them(sqlite_uri):
+    losses = [("learning_rate", 1e-3, i / 20 + 0.005, i) for i in range(300)]
+    rates = written(sqlite_uri, range(15), losses)["learning_rate"]
+    assert rates.steps.tolist() == list(range(300))
+
+
+def test_an_evaluation_before_training_does_not_hide_how_the_others_lie(sqlite_uri):
+    others = [("val_loss", 1.0, 20 * i - 0.5, i) for i in range(16)]
+    held_out = written(sqlite_uri, range(1, 301), others)["val_loss"]
+    assert held_out.steps.tolist() == [1, *range(20, 301, 20)]
+
+
+def test_only_what_counts_tokens_is_called_so(sqlite_uri):
+    tokens = [("tokens_seen", 4096.0 * (i + 1), i, 4096 * (i + 1)) for i in range(100)]
+    two = [("val_loss", 1.0, 50 * i, i) for i in (1, 2)]
+    found = written(sqlite_uri, [4096 * (i + 1) for i in range(100)], tokens + two)
+    assert found["train_loss"].place(4096) == "tokens_seen 4096"
+    assert found["val_loss"].place(1) == "step 1"
+    found = written(sqlite_uri, range(100), tokens)
+    assert found["train_loss"].place(50) == "step 50", "the loss was logged by steps"

@@ -123,6 +123,9 @@ def test_the_verdict_lies_with_the_last_part(tmp_path):
     assert annotate(later).status == "written"
     before = (folders[2] / "files" / "health").exists()
     assert before
+    with pytest.raises(LeftAlone) as left:
+        annotate(folders[2])
+    assert str(left.value.hint).endswith(f"; clear {folders[2]}, which has one from before")
     assert clear_annotations(folders[2]).found, "what an earlier part was given can be taken off"
     assert annotate(later).status == "unchanged"
 
@@ -264,3 +267,76 @@ def test_logs_of_one_id_that_were_written_together_are_processes(tmp_path):
     _, said = steps_of(folders[1])
     assert said[0] == "2 other logs of its id were written at the same time: each is judged alone"
     assert isinstance(folders[0], Path)
+
+
+# Of more than two
+
+
+def test_what_was_done_again_after_two_crashes_counts_once(tmp_path):
+    """The last log goes back behind the beginning of the one before it."""
+    for by_counter in (False, True):
+        root = tmp_path / str(by_counter)
+        counter = "iteration" if by_counter else None
+        write_segment(root, 0, rows=100, ended=False, counter=counter)
+        first = 0 if by_counter else 90
+        write_segment(root, 1, first=first, trained=90, rows=5, began=1000, ended=False, counter=counter)
+        first = 0 if by_counter else 50
+        last = write_segment(root, 2, first=first, trained=50, rows=100, began=2000, counter=counter)
+        with closing(open_run(last)) as run:
+            loss = run.read(request_for("train_loss")).find("train_loss")
+        assert len(loss) == 150, by_counter
+        assert np.abs(loss.values - [loss_at(at) for at in range(150)]).max() < 0.1
+
+
+def test_a_log_without_rows_does_not_hide_that_training_began_again(tmp_path):
+    write_segment(tmp_path, 0, rows=100, ended=False)
+    write_segment(tmp_path, 1, rows=0, began=1000, ended=False)
+    last = write_segment(tmp_path, 2, rows=100, began=2000)
+    steps, said = steps_of(last)
+    assert steps.tolist() == list(range(100))
+    assert said[0] == "it began again: judged without 1 earlier attempt of its id"
+
+
+def test_a_log_without_rows_takes_no_step(tmp_path):
+    write_segment(tmp_path, 0, rows=0, ended=False)
+    write_segment(tmp_path, 1, rows=100, began=1000, ended=False)
+    write_segment(tmp_path, 2, rows=0, began=2000, ended=False)
+    last = write_segment(tmp_path, 3, trained=100, rows=100, began=3000)
+    steps, said = steps_of(last)
+    assert steps.tolist() == list(range(200))
+    assert said[0] == "it was resumed at steps 0 and 100: its 4 logs are judged as one"
+
+
+@pytest.mark.parametrize("counter", ["batch_idx", "tick"])
+def test_a_counter_that_begins_again_with_each_epoch_does_not_tell_an_attempt(tmp_path, counter):
+    folders = [
+        write_segment(tmp_path, at, first=0, trained=100 * at, began=1000 * at, counter=counter) for at in range(2)
+    ]
+    for folder in folders:
+        (log,) = folder.glob("*.wandb")
+        records = wandb_logs.records_in(log)
+        for one in records:
+            for item in one.history.item:
+                if list(item.nested_key) == [counter]:
+                    item.value_json = str(int(item.value_json) % 25)
+        wandb_logs.write_log(log, records)
+    assert len(steps_of(folders[1])[0]) == 200
+
+
+def test_damage_in_an_earlier_part_is_reported_as_in_the_last(tmp_path):
+    first = write_segment(tmp_path, 0, rows=2000, ended=False)
+    last = write_segment(tmp_path, 1, first=2000, rows=100, began=9000)
+    (log,) = first.glob("*.wandb")
+    content = bytearray(log.read_bytes())
+    content[40_000:40_050] = b"x" * 50
+    log.write_bytes(content)
+    with closing(open_run(last)) as run:
+        problems = run.read(request_for("train_loss")).problems
+    assert [one.source for one in problems] == [f"{first.name}/{log.name}"]
+
+
+def test_a_fork_finds_a_parent_whose_id_has_hyphens(tmp_path):
+    write_segment(tmp_path, 0, run_id="my-run-1", rows=120, resume=False)
+    fork = write_segment(tmp_path, 1, run_id="def456", first=61, rows=100, began=1000)
+    branched(fork, "my-run-1", 60)
+    assert steps_of(fork)[0].tolist() == list(range(161))

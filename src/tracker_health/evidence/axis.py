@@ -12,7 +12,7 @@ from tracker_health.text import number, short_name
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-_LARGEST = 1e15
+_LEAST_ROUNDED, _LARGEST = 1e3, 1e15
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -95,5 +95,6 @@ class Axis:
             The name and the count.
         """
         value = self.at(step)
-        shown = f"{value:.0f}" if value == round(value) and abs(value) < _LARGEST else number(value)
+        whole = value == round(value) or abs(value) >= _LEAST_ROUNDED
+        shown = f"{value:.0f}" if whole and abs(value) < _LARGEST else number(value)
         return f"{short_name(self.name)} {shown}"

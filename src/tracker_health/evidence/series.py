@@ -93,6 +93,18 @@ class Series:
         """
         return self.place(step) if self.axis is None else f"{self.place(step)} ({self._counted(step)})"
 
+    def place_before(self, step: float, other: float) -> str:
+        """A place beside a later one: with the tracker's own step where the owner's count does not tell them apart.
+
+        Args:
+            step: As in ``steps``.
+            other: The later one.
+
+        Returns:
+            The place in words.
+        """
+        return self.where(step) if self.place(step) == self.place(other) else self.place(step)
+
     def places(self, steps: IntArray) -> str:
         """Several places in words: ``steps 5 and 17``; of many the first few, and how many more there are.
 

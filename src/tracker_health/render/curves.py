@@ -78,7 +78,7 @@ def loss_plot(evidence: Evidence, report: Report) -> Plot | None:
         if references and finding.code in _CHANCE_CODES:
             continue  # the line across the chart is its mark
         of_validation = finding.code.startswith("GEN") and validation is not None
-        marks += _marks(finding, validation if of_validation and validation is not None else main, bands)
+        marks += _marks(finding, validation if of_validation and validation is not None else main, bands, main)
     what = "Training loss" if train is not None else "Validation loss"
     told = [_in_words(one) for one in (train, validation) if one is not None]
     said = "".join(f" {one.label}." for one in references)
@@ -196,7 +196,7 @@ def _single(
 def _unit(series: Series) -> str:
     if series.axis is not None:
         return printable(series.axis.name, _NAME_CHARACTERS)
-    return "epoch" if series.step_unit == "epoch" else "step"
+    return printable(series.step_word, _NAME_CHARACTERS) or ("epoch" if series.step_unit == "epoch" else "step")
 
 
 def _by_owner(plot: Plot, axis: Axis | None) -> Plot:
@@ -241,10 +241,12 @@ def _bands(series: Series) -> Iterator[Band]:
         yield Band(first=first, last=last, label=said if place == 0 else "")
 
 
-def _marks(finding: ProbeResult, series: Series, bands: Sequence[Band]) -> Iterator[Mark]:
+def _marks(finding: ProbeResult, series: Series, bands: Sequence[Band], main: Series | None = None) -> Iterator[Mark]:
     """The steps that a finding names; the first of them says the rule, and the value where the finding says it, too: a
-    rule may judge by the level around a step. What a band shows is not marked again.
+    rule may judge by the level around a step. What a band shows is not marked again. ``main``: the series by whose axis
+    the chart is, if that is another one.
     """
+    on = series if main is None or _unit(series) == _unit(main) else main
     first, last = int(series.steps[0]), int(series.steps[-1])
     look = _LOOKS.get(finding.verdict, "warn")
     told = False
@@ -252,7 +254,7 @@ def _marks(finding: ProbeResult, series: Series, bands: Sequence[Band]) -> Itera
         value = _value_at(series, step)
         if value is None and any(band.first <= step <= band.last for band in bands):
             continue
-        said = f"{series.place(step)} ({finding.code})"
+        said = f"{on.place(step)} ({finding.code})"
         if value is not None and _says(finding.message, number(value)):
             said = f"{number(value)} at {said}"
         yield Mark(step=step, value=value, label="" if told else said, look=look)

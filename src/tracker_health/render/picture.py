@@ -34,6 +34,7 @@ _WIDTH, _HEIGHT, _DPI = 8.0, 4.5, 150  # inches: the shape of the frame in which
 _TITLE_CHARACTERS, _TITLE_LINES = 84, 3
 _BUCKETS, _FEW_POINTS = 400, 30
 _LABEL_HEIGHT = 0.045  # of the axes
+_LEAST_BAND = 0.005  # of the width
 _STYLE = {
     "text.parse_math": False,
     "font.size": 10,
@@ -107,7 +108,8 @@ def _draw(axes: Axes, plot: Plot) -> None:
     for one in plot.references:
         axes.axhline(one.value, color=_BY_LOOK[one.look], lw=1.1, ls=(0, (2, 3)))
     for band in plot.bands:
-        axes.axvspan(band.first, max(band.last, band.first + 1), color=_VERMILION, alpha=0.13, lw=0)
+        least = 1.0 if plot.is_whole else _LEAST_BAND * (plot.span[1] - plot.span[0])
+        axes.axvspan(band.first, max(band.last, band.first + least), color=_VERMILION, alpha=0.13, lw=0)
         if band.label:
             leftwards = band.first > 0.4 * plot.span[0] + 0.6 * plot.span[1]
             at, aside = (band.last, -5) if leftwards else (band.first, 5)
@@ -115,7 +117,7 @@ def _draw(axes: Axes, plot: Plot) -> None:
                 band.label, (at, 0.02), xycoords=("data", "axes fraction"), xytext=(aside, 0), fontweight="bold",
                 textcoords="offset points", color=_VERMILION, fontsize=9, ha="right" if leftwards else "left",
             )  # fmt: skip
-    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=plot.is_whole, min_n_ticks=1))
     axes.set_xlabel(plot.unit)
     axes.set_ylabel(plot.title.lower())
     if not len(plot.values):

@@ -139,7 +139,12 @@ class Plot:
         """The first and last step, of values that are not finite as well."""
         ends = [_whole(one) for line in self.lines if len(line.steps) for one in line.steps[[0, -1]]]
         first, last = min(ends, default=0), max(ends, default=1)
-        return first, max(last, first + 1)
+        return first, last if last > first else first + 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is by whole steps, and not by parts of what an owner counts, as of epochs."""
+        return all(one == round(one) for one in self.span)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -386,8 +391,9 @@ def value_ticks(low: float, high: float, logarithmic: bool) -> list[float]:
 
 
 def step_ticks(first: float, last: float) -> list[float]:
-    """Round steps, none of them a part of one."""
-    return [one for one in _round_values(first, last, 6) if one == round(one)] or [first]
+    """Round steps, none of them a part of one unless an owner counts parts, as of epochs."""
+    whole = first == round(first) and last == round(last)
+    return [one for one in _round_values(first, last, 6) if one == round(one) or not whole] or [first]
 
 
 def _round_values(low: float, high: float, amount: int) -> list[float]:

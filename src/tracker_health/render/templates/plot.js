@@ -58,6 +58,7 @@ function makePlot(figure, data) {
   const described = holder.querySelector("title");
   const height = Number(figure.dataset.height);
   const many = data.lines.length > 6;
+  const parts = !data.span.every(Number.isInteger);
   const [first, last] = data.span;
   const state = { log: data.log, from: first, to: last, step: null, line: 0, hidden: new Set() };
   const reader = document.createElement("div");
@@ -201,7 +202,7 @@ function makePlot(figure, data) {
       svg.append(element("line", { class: "grid", x1: box.left, x2: right, y1: y, y2: y }));
       label(svg, box.left - 8, y + 4, tickText(value), "tick", "end");
     }
-    for (const step of roundValues(state.from, state.to, box.narrow ? 4 : 6).filter(Number.isInteger))
+    for (const step of roundValues(state.from, state.to, box.narrow ? 4 : 6).filter((one) => parts || Number.isInteger(one)))
       label(svg, box.x(step), height - box.bottom + 18, tickText(step), "tick", "middle");
     label(svg, (box.left + right) / 2, height - 4, data.unit, "tick", "middle");
     for (const one of data.refs) {
@@ -263,9 +264,9 @@ function makePlot(figure, data) {
   }
 
   function zoom(from, to) {
-    const least = Math.max(2, (last - first) / 1000);
-    state.from = Math.max(first, Math.floor(from));
-    state.to = Math.min(last, Math.max(Math.ceil(to), state.from + least));
+    const least = Math.max(parts ? 0 : 2, (last - first) / 1000);
+    state.from = Math.max(first, parts ? from : Math.floor(from));
+    state.to = Math.min(last, Math.max(parts ? to : Math.ceil(to), state.from + least));
     const whole = figure.querySelector("[data-do=whole]");
     if (whole) whole.hidden = state.from === first && state.to === last;
     draw();

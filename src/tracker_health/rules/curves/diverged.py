@@ -99,9 +99,10 @@ class Diverged(CurveRule):
         began_anew = any(step > curve.best_step for step in curve.restarts)
         doubtful = not curve.sure or evidence.first(self.role).went_back or (began_anew and not climbed)
         rose = rose or steadily
-        restart = f"restart from a checkpoint near {curve.series.place(curve.best_step)}" if rose else "start again"
         limit = curve.best.value + (self.least_rise if steadily else self.rise_share) * curve.size
         onset = curve.left(limit) if rose else curve.peak_step
+        near = curve.series.place_before(curve.best_step, onset)
+        restart = f"restart from a checkpoint near {near}" if rose else "start again"
         if not rose:
             del measured["rise_share"]  # what it was judged by is the climb
             measured["climb_share"] = climb.value / abs(curve.outset.value) if curve.outset.value else 0.0

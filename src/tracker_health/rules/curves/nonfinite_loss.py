@@ -162,6 +162,5 @@ def _remedy(clean: Series, bad: npt.NDArray[np.bool_]) -> str:
     advice = "lower the learning rate, clip gradients, or train in bf16 instead of fp16"
     if first == 0:
         return f"the very first value is non-finite: check inputs and initialisation, then {advice}"
-    return (
-        f"restart from a checkpoint at or before {clean.place(clean.steps[first - 1])}, the last finite one; {advice}"
-    )
+    last = clean.place_before(clean.steps[first - 1], clean.steps[first])
+    return f"restart from a checkpoint at or before {last}, the last finite one; {advice}"

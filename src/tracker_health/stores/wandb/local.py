@@ -303,10 +303,14 @@ class LocalRun(DirectoryRun):
         if log.crowded:
             message = "its history has more names than are read"
             return [Problem(source=source, message=message, roles=frozenset(_HISTORIES))]
-        if log.damaged:
-            message = f"{count(log.damaged, 'place')} in it could not be read; the other records were read"
-            return [Problem(source=source, message=message)]
-        return []
+        return [
+            Problem(
+                source=source if one.path == self._path else printable(f"{one.path.parent.name}/{one.path.name}"),
+                message=f"{count(one.log.damaged, 'place')} in it could not be read; the other records were read",
+            )
+            for one in self._segments.parts
+            if one.log.damaged
+        ]
 
     @property
     def _is_empty(self) -> bool:
@@ -369,7 +373,8 @@ class LocalRun(DirectoryRun):
         last = self._segments.last.path
         if last != self._path:
             message = f"{printable(self._given)} was resumed: the verdict on the whole run is written to its last part"
-            raise LeftAlone(message, f"annotate {printable(last.parent)}")
+            before = f"; clear {printable(self._given)}, which has one from before" if self._log.bears_ours else ""
+            raise LeftAlone(message, f"annotate {printable(last.parent)}{before}")
 
     def _refuse_to_mix(self) -> None:
         """Raise where a verdict could only be written beside an earlier one, or beside that of another run."""

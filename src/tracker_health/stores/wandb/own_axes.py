@@ -40,14 +40,15 @@ class StepMetrics:
         return found
 
     def define(self, name: Any, pattern: Any, by: Any) -> None:
-        """What is plotted by the metric ``by``: one of a name, or those whose names begin as the pattern does."""
-        if not (isinstance(by, str) and 0 < len(by) <= MAX_NAME_CHARACTERS and by[0] != "_"):
-            return
+        """What is plotted by the metric ``by``: one of a name, or those whose names begin as the pattern does. A
+        pattern says nothing of metrics that are defined by their names, without ``by`` too.
+        """
+        by = by if isinstance(by, str) and len(by) <= MAX_NAME_CHARACTERS else ""
         if len(self._named) + len(self._beginnings) >= MAX_FIELDS:
             return
         if isinstance(name, str) and name:
-            self._named[_plain(name)] = _plain(by)
-        elif isinstance(pattern, str) and pattern.endswith(_WILD):
+            self._named[_plain(name)] = _plain(by) or self._named.get(_plain(name), "")
+        elif isinstance(pattern, str) and pattern.endswith(_WILD) and by:
             self._beginnings[_plain(pattern[:-1])] = _plain(by)
 
     def of(self, name: str) -> str:
@@ -57,7 +58,7 @@ class StepMetrics:
         else:
             fitting = [beginning for beginning in self._beginnings if name.startswith(beginning)]
             by = self._beginnings[max(fitting, key=len)] if fitting else ""
-        return "" if by == name else by
+        return "" if by == name or by[:1] == "_" else by
 
 
 def _plain(name: str) -> str:
@@ -110,8 +111,11 @@ class OwnAxes:
 
 
 def _placed(series: Series, counts: FloatArray, axis: Axis) -> Series:
-    """A history on its axis, at the steps where that had come to its counts."""
+    """A history on its axis, at the steps where that had come to its counts. Where several would lie at one step, it
+    does not count what the axis does, and stays at its rows.
+    """
     late = np.array([axis.at(step) for step in series.steps.tolist()]) > counts
-    if not late.any() or not np.isfinite(counts).all():
+    steps = np.where(late, axis.steps_at(counts), series.steps) if np.isfinite(counts).all() else series.steps
+    if len(np.unique(steps)) < len(np.unique(series.steps)):
         return replace(series, axis=axis)
-    return replace(series, axis=axis, steps=np.where(late, axis.steps_at(counts), series.steps))
+    return replace(series, axis=Axis.of(axis.name, steps, counts) or axis, steps=steps)

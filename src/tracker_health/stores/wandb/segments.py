@@ -7,6 +7,7 @@ before ended. Logs of one id that were written at the same time are of several p
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracker_health.errors import ReadError
-from tracker_health.readers.log_formats.names import axis_of
+from tracker_health.readers.log_formats.names import BATCH, axis_of
 from tracker_health.stores.wandb.transaction_log import TransactionLog, read_log, rows_of
 from tracker_health.stores.wandb.values import STEP, is_metric, number
 from tracker_health.text import count, printable, steps_in_words
@@ -25,19 +26,20 @@ _MOST = 100
 """Logs of one run that are read together."""
 _FEW = 5
 """Values that tell where a loss began, ended and went on."""
+_FOLDER = re.compile(r"run-\d{8}_\d{6}-(.+)")  # an id may have hyphens, too
 _BEGUN = 0.05  # of what a counter had come to: a log that begins below it begins again
 
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A log of a run that has several. ``offset``: what is added to its steps, as W&B counts them; ``until``: the name
-    and the count at which the next log begins to do its rows again, None for none.
+    """A log of a run that has several. ``offset``: what is added to its steps, as W&B counts them; ``until``: the names
+    and the counts at which later logs begin to do its rows again.
     """
 
     path: Path
     log: TransactionLog
     offset: int = 0
-    until: tuple[str, float] | None = None
+    until: tuple[tuple[str, float], ...] = ()
 
     def rows(self, wanted: frozenset[str]) -> Iterator[dict[str, Any]]:
         """As ``rows_of``, at the steps of the whole run.
@@ -45,9 +47,8 @@ class Segment:
         Raises:
             ReadError, OSError: as there.
         """
-        name, end = self.until or (STEP, np.inf)
-        for row in rows_of(self.path, wanted | {name}):
-            if (count := number(row.get(name))) is not None and count >= end:
+        for row in rows_of(self.path, wanted | {name for name, _ in self.until}):
+            if any((count := number(row.get(name))) is not None and count >= end for name, end in self.until):
                 return
             if (step := number(row.get(STEP))) is not None:
                 row[STEP] = int(step) + self.offset
@@ -75,13 +76,13 @@ class Segments:
     @property
     def resumed_at(self) -> tuple[int, ...]:
         """The steps at which the run was resumed."""
-        return tuple((one.log.first_step or 0) + one.offset for one in self.parts[1:])
+        return tuple((one.log.first_step or 0) + one.offset for one in self.parts[1:] if one.log.rows)
 
     @property
     def last_step(self) -> int | None:
         """Of the whole run."""
-        step = self.last.log.last_step
-        return None if step is None else step + self.last.offset
+        steps = (step + one.offset for one in reversed(self.parts) if (step := one.log.last_step) is not None)
+        return next(steps, None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,8 +103,8 @@ class Segments:
             )
             yield f"it was forked from the run {printable(name, 80)} at step {step:.0f}, {judged}"
         elif len(self.parts) > 1:
-            where = steps_in_words(self.resumed_at)
-            yield f"it was resumed at {where}: its {len(self.parts)} logs are judged as one"
+            where = f" at {steps_in_words(self.resumed_at)}" if self.resumed_at else ""
+            yield f"it was resumed{where}: its {len(self.parts)} logs are judged as one"
         if self.again:
             yield f"it began again: judged without {count(self.again, 'earlier attempt')} of its id"
         if self.apart:
@@ -132,7 +133,13 @@ def run_logs(path: Path) -> list[Path]:
         return [path]
     at = folders.index(own) if own in folders else len(folders)
     nearest = sorted(range(len(folders)), key=lambda place: abs(place - at))
-    return [root / folders[place] / f"run-{folders[place].rpartition('-')[2]}.wandb" for place in nearest]
+    return [root / folders[place] / f"run-{_id_in(folders[place])}.wandb" for place in nearest]
+
+
+def _id_in(folder: str) -> str:
+    """The id of the run that a folder is named after."""
+    found = _FOLDER.search(folder)
+    return found[1] if found else folder.rpartition("-")[2]
 
 
 @lru_cache(maxsize=8)
@@ -162,9 +169,7 @@ def _until(parts: Iterable[Segment], step: float) -> Iterator[Segment]:
     """The logs of a run up to a step of it, that one too."""
     for one in parts:
         if (one.log.first_step or 0) + one.offset <= step:
-            name, count = one.until or (STEP, np.inf)
-            end = step + 1 - one.offset
-            yield one if name != STEP or count <= end else replace(one, until=(STEP, end))
+            yield replace(one, until=(*one.until, (STEP, step + 1 - one.offset)))
 
 
 def _of_the_run(path: Path, log: TransactionLog, losses: Iterable[str]) -> Segments:
@@ -218,14 +223,17 @@ def _resumes(later: Segment, earlier: Segment) -> bool:
 
 
 class _Ends(NamedTuple):
-    """The first and last values of a log's counters, and of its losses a few."""
+    """The first and last values of a log's counters, and of its losses a few. What falls on the way, as a number of a
+    batch within its epoch, does not tell how far a training had come.
+    """
 
     counters: Mapping[str, tuple[float, float]]
     losses: Mapping[str, tuple[list[float], list[float]]]
 
     @classmethod
     def of(cls, segment: Segment, losses: frozenset[str]) -> _Ends:
-        names = frozenset(name for name in segment.log.names if is_metric(name) and axis_of(name) is not None)
+        names = frozenset(name for name in segment.log.names if is_metric(name) and _counts(name))
+        fell: set[str] = set()
         counters: dict[str, tuple[float, float]] = {}
         heads: dict[str, list[float]] = {}
         tails: dict[str, list[float]] = {}
@@ -233,14 +241,22 @@ class _Ends(NamedTuple):
             for row in rows_of(segment.path, names | losses):
                 for name in names & row.keys():
                     if (value := number(row[name])) is not None and np.isfinite(value):
-                        counters[name] = counters.get(name, (value, value))[0], value
+                        first, last = counters.get(name, (value, value))
+                        counters[name] = first, value
+                        fell |= {name} if value < last else set()
                 for name in losses & row.keys():
                     if (value := number(row[name])) is not None and np.isfinite(value):
                         heads[name] = [*heads.get(name, ())[:_FEW], value][:_FEW]
                         tails[name] = [*tails.get(name, ())[-_FEW + 1 :], value]
         except (ReadError, OSError):
             return cls({}, {})
+        counters = {name: span for name, span in counters.items() if name not in fell}
         return cls(counters, {name: (heads[name], tails[name]) for name in heads})
+
+
+def _counts(name: str) -> bool:
+    axis = axis_of(name)
+    return axis is not None and axis.kind != BATCH
 
 
 def _goes_on(before: _Ends, after: _Ends) -> bool | None:
@@ -257,37 +273,55 @@ def _goes_on(before: _Ends, after: _Ends) -> bool | None:
 
 
 def _joined(chain: list[Segment], losses: frozenset[str], path: Path) -> Segments:
-    """The logs at the steps of one training; those before an attempt that began again are left out."""
-    parts: list[Segment] = [chain[0]]
-    begins = ends = _Ends.of(chain[0], losses)
+    """The logs at the steps of one training; those before an attempt that began again are left out. A log without rows
+    only says how the run ended.
+    """
+    parts: list[Segment] = []
+    spans: list[_Ends] = []
     again = 0
-    for later in chain[1:]:
-        after = _Ends.of(later, losses)
-        whole = _Ends(
-            {name: (begins.counters.get(name, span)[0], span[1]) for name, span in ends.counters.items()},
-            {name: (begins.losses.get(name, known)[0], known[1]) for name, known in ends.losses.items()},
-        )
-        if later.log.first_step == 0 and _goes_on(whole, after) is False:
+    for later in chain:
+        after = _Ends.of(later, losses) if later.log.rows else _Ends({}, {})
+        known = [span for one, span in zip(parts, spans, strict=True) if one.log.rows]
+        whole = _whole(known[0], known[-1]) if known else after
+        if known and later.log.first_step == 0 and _goes_on(whole, after) is False:
             if path in {one.path for one in parts}:  # the attempt that was asked for
                 break
-            parts, begins, again = [later], after, again + 1
+            parts, spans, again = [later], [after], again + 1
         else:
-            parts[-1], placed = _placed(parts[-1], later, ends, after)
-            parts.append(placed)
-        ends = after
+            placed = later
+            if known and later.log.rows:
+                parts, placed = _placed(parts, spans, later, whole, after)
+            parts, spans = [*parts, placed], [*spans, after]
     return Segments(parts=tuple(parts), again=again)
 
 
-def _placed(earlier: Segment, later: Segment, before: _Ends, after: _Ends) -> tuple[Segment, Segment]:
-    """Two logs, the earlier one up to where the later one did again what it had done."""
-    first, end = later.log.first_step or 0, earlier.log.last_step or 0
+def _whole(first: _Ends, last: _Ends) -> _Ends:
+    """Where the first of several logs began, and the last of them ended."""
+    return _Ends(
+        {name: (first.counters.get(name, span)[0], span[1]) for name, span in last.counters.items()},
+        {name: (first.losses.get(name, known)[0], known[1]) for name, known in last.losses.items()},
+    )
+
+
+def _placed(
+    parts: list[Segment], spans: list[_Ends], later: Segment, whole: _Ends, after: _Ends
+) -> tuple[list[Segment], Segment]:
+    """The logs up to where a later one did again what they had done, and that one at its steps."""
+    first = later.log.first_step or 0
     if first > 0:
-        overlaps = first <= end + earlier.offset
-        until = (STEP, float(first - earlier.offset)) if overlaps else earlier.until
-        return replace(earlier, until=until), later
-    for name in sorted(before.counters.keys() & after.counters.keys()):
-        begins, last = after.counters[name][0], before.counters[name][1]
-        if before.counters[name][0] < begins <= last:
-            earlier = replace(earlier, until=(name, begins))
+        cut = [_cut(one, STEP, first - one.offset, (one.log.last_step or 0) + 1) for one in parts]
+        return cut, later
+    furthest = sorted(whole.counters.keys() & after.counters.keys(), key=lambda name: -whole.counters[name][1])
+    for name in furthest:
+        (begun, last), begins = whole.counters[name], after.counters[name][0]
+        if begun < begins <= last:
+            ends = [span.counters.get(name, (0.0, begins))[1] for span in spans]
+            parts = [_cut(one, name, begins, end + 1) for one, end in zip(parts, ends, strict=True)]
             break
-    return earlier, replace(later, offset=earlier.offset + end + 1)
+    end = max(one.offset + (one.log.last_step or 0) for one in parts if one.log.rows)
+    return parts, replace(later, offset=end + 1)
+
+
+def _cut(one: Segment, name: str, begins: float, end: float) -> Segment:
+    """A log up to a count, where it goes so far."""
+    return replace(one, until=(*one.until, (name, float(begins)))) if begins < end else one
