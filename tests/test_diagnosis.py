@@ -172,6 +172,14 @@ def test_a_loss_that_only_rises_is_maximised():
     assert diagnosis_of(evidence(rises), found).cause == "diverged-cause-unknown"
 
 
+@pytest.mark.parametrize("high", [60.0, 6e3, 6e9])
+def test_a_loss_that_came_down_before_it_exploded_is_not_maximised(high):
+    falls, explodes = 2.2 * np.exp(-np.arange(100) / 20) + 0.1, np.geomspace(0.2, high, 200)
+    found = [result("LOS004", steps=(100,), kind="rose")]
+    run = evidence({"loss": np.concatenate([falls, explodes])}, lr=1e-3, optimizer="adam")
+    assert diagnosis_of(run, found).cause != "loss-implemented-wrong"
+
+
 def test_a_loss_that_is_back_where_it_began():
     loss = [*np.linspace(2.3, 0.5, 60), *np.linspace(2.2, 1.0, 40)]
     log = TextLog(source="train.log", lines=100, rows=100, resumed=(59,))

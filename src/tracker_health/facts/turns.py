@@ -73,7 +73,11 @@ def had_come_down(loss: Curve) -> bool:
 
 
 def rises_throughout(loss: Curve) -> bool:
-    """Whether a loss only ever rose: it ends near its highest, and hardly lay below its first points."""
+    """Whether a loss only ever rose: it ends near its highest, and hardly lay below its first points. However high it
+    rose at last, one that had come down before fell once.
+    """
+    if loss.descent.surely_above(CAME_DOWN * abs(loss.start.value)):
+        return False
     came_down = min(loss.head.value, loss.first.value) - loss.best.value
     up = loss.end.value - loss.head.value
     return up > 0 and loss.trend > SURELY and came_down < NEVER_BELOW * up and loss.end.value >= 0.5 * loss.peak.value
