@@ -96,10 +96,18 @@ def stages(*names, gap=HOUR, **more):
 def test_stages():
     assert kind_of(*stages("stage 1", "stage 2", "stage 3")) == "stages"
     assert kind_of(*stages("a-phase1", "a-phase2")) == "stages"
-    assert kind_of(*stages("pretrain", "sft")) == "runs"  # nothing shows which goes on from which
-    before, after = stages("pretrain", "sft")
-    assert kind_of(replace(before, last_step=1000), replace(after, first_step=1000)) == "stages"
-    assert kind_of(replace(before, last_step=1000), replace(after, first_step=0)) == "runs"
+    assert kind_of(*stages("llm-pretrain", "sft", "dpo")) == "stages"  # the order in which these come
+    assert kind_of(*stages("sft", "pretrain")) == "runs"
+    assert kind_of(*stages("sft", "finetune")) == "runs"
+    assert (
+        kind_of(
+            *(
+                replace(one, job_type=kind)
+                for one, kind in zip(stages("stage1", "stage2"), ("pretrain", "sft"), strict=True)
+            )
+        )
+        == "stages"
+    )
     assert kind_of(*stages("stage 2", "stage 1")) == "runs"
     assert kind_of(*stages("stage 1", "stage 2", gap=-HOUR / 2)) == "runs"
     assert kind_of(*stages("stage 1", "stage 1")) == "trials"  # the same stage, with other params

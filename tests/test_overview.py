@@ -106,10 +106,10 @@ def of_kin(number, verdict, where="a", score=None, group="", **params):
         where=where, id=str(number), name=f"run-{number}", group="g", started=0.0, ended=9.0,
         results=() if score is None else results_of({"val/accuracy": score}), **settings_of_kin(params),
     )  # fmt: skip
-    mark = GroupVerdict.of(verdict, group)
-    return replace(
-        run(number, verdict), experiment=where, kin=kin, group=group, group_verdict=mark.verdict if mark else None
-    )
+    state = "3 of 3:0123456789abcdef" if group else ""
+    mark = GroupVerdict.of(verdict, group, state)
+    found = replace(run(number, verdict), experiment=where, kin=kin, group=group, group_state=state)
+    return replace(found, group_verdict=mark.verdict if mark else None)
 
 
 def test_each_group_has_a_line_that_says_what_it_is():
@@ -132,11 +132,11 @@ def test_groups_of_two_projects_are_two():
 
 
 def test_ranks_have_the_verdict_that_their_head_bears():
-    mark = "rank 1 left the others from step 300 [3:0123456789abcdef]"
+    mark = "rank 1 left the others from step 300"
     runs = [of_kin(at, Verdict.WARN, group=mark if at == 0 else "", lr=1, rank=at) for at in range(3)]
     (group,) = overview(runs, by=["group"], now=NOW).relations["group"]
     assert group.said == "3 ranks of one training: WARN (rank 1 left the others from step 300)"
-    (group,) = overview([replace(one, group="") for one in runs], by=["group"], now=NOW).relations["group"]
+    (group,) = overview([replace(one, group_state="") for one in runs], by=["group"], now=NOW).relations["group"]
     assert group.said == "3 ranks of one training: not judged together yet; 3 warn"
 
 

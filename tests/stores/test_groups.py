@@ -97,7 +97,7 @@ class Experiment:
     ("sick", "verdict", "said"),
     [
         ({}, "pass", ""),
-        ({"apart_from": 60}, "warn", "rank 1 left the others from step 60"),
+        ({"apart_from": 60}, "fail", "rank 1 left the others from step 60"),
         ({"broken": 60}, "fail", "rank 1 is not finite from step 60 on"),
     ],
 )
@@ -244,11 +244,11 @@ def test_a_group_of_ranks_on_a_wandb_server(wandb_server):
     put(wandb_server, "other", "run0", 3, losses(9))
     run("sweep", "--project", "team/proj", "--by", "group")
     head = ranks[0].summary
-    assert head["health/group_verdict"] == "warn"
+    assert head["health/group_verdict"] == "fail", "as the rank's own"
     assert head["health/group"].startswith("rank 1 left the others from step 60")
     assert not any("health/group_verdict" in one.summary for one in ranks[1:])
     said = run("summary", "--project", "team/proj", "--by", "group").stdout
-    assert "g1: 3 ranks of one training: WARN (rank 1 left the others from step 60)" in said
+    assert "g1: 3 ranks of one training: FAIL (rank 1 left the others from step 60)" in said
     before = json.dumps([one.summary for one in ranks])
     again = run("sweep", "--project", "team/proj", "--by", "group")
     assert "3 unchanged" in again.stderr

@@ -17,6 +17,8 @@ from tracker_health.errors import ConfigError
 from tracker_health.terminal import EXIT_RUN, Output, say_error, write_page
 from tracker_health.text import printable
 
+_BY = "--by group and sweep are for a W&B --project, --by parent for MLflow"
+
 
 @cli.command()
 @all_of(*batch_options())
@@ -56,6 +58,8 @@ def summary(since: str | None, by: str, as_json: bool, html: str | None, export:
     groups = [part.strip() for part in by.split(",") if part.strip()]
     for unknown in (group for group in groups if group not in GROUPS):
         raise ConfigError(f"runs cannot be grouped by {printable(unknown, 40)!r}", did_you_mean(unknown, GROUPS))
+    for nowhere in [group for group in groups if group in (("parent",) if batch.project else ("group", "sweep"))]:
+        raise ConfigError(f"runs of {'W&B' if batch.project else 'MLflow'} have no {nowhere}", _BY)
     began = time.time() - parse_duration(since) if since else None
     uri = settings_of(choices).tracking_uri
     labels: list[str] = []

@@ -244,5 +244,10 @@ def verdict_code(report: Report, fail_on: str) -> int:
     """
     if report.is_parent:
         return EXIT_DONE
+    return code_of_word(report.open_verdict, fail_on)
+
+
+def code_of_word(verdict: Verdict | None, fail_on: str) -> int:
+    """The same of a verdict by itself, None where there is none."""
     counted = {"fail": {"fail"}, "warn": {"fail", "warn"}, "skip": {"fail", "warn", "skip"}, "never": set()}[fail_on]
-    return EXIT_VERDICT if str(report.open_verdict) in counted else EXIT_DONE
+    return EXIT_VERDICT if verdict is not None and str(verdict) in counted else EXIT_DONE

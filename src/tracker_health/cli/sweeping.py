@@ -15,7 +15,7 @@ import click
 from tracker_health.cli.choices import WORKERS_OF_BATCH, refuse_both, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import METRICS, REJUDGE, SHADOW, WORKERS, all_of, choice_options, note_verbose
-from tracker_health.cli.outcomes import show
+from tracker_health.cli.outcomes import code_of_word, show
 from tracker_health.cli.stats import PassStats, write_stats
 from tracker_health.errors import ConfigError, RunError
 from tracker_health.terminal import (
@@ -32,7 +32,7 @@ from tracker_health.terminal import (
 from tracker_health.text import count, printable, short_name, size_of
 
 if TYPE_CHECKING:
-    from tracker_health.fleet.sweep import Sweep, VerdictChange
+    from tracker_health.fleet.sweep import Sweep, Swept, VerdictChange
 
 
 _EXPERIMENTS = click.option(
@@ -178,10 +178,24 @@ def _print_estimate(swept: Sweep) -> int:
     return EXIT_RUN if found.failed else EXIT_DONE
 
 
-def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
-    """Sweep once, and print what became of each run; the exit code that this deserves."""
+def _show_group(one: Swept, choices: dict[str, Any], output: Output) -> int:
+    """Print the verdict on the ranks that a run stands for; the exit code that it deserves."""
     from tracker_health.judge.group_verdict import group_sentence
 
+    found, name = one.group, one.run.name
+    if found is None:
+        return EXIT_DONE
+    if choices["as_json"]:
+        verdict = None if found.verdict is None else str(found.verdict)
+        told = {"head": name, "group_verdict": verdict, "said": found.said, "ranks": found.ranks}
+        output.print(json.dumps({"schema": "tracker-health/group/1", **told, "expected": found.expected}))
+    elif not choices["quiet"]:
+        output.print(f"       {short_name(one.outcome.report.run.name)} stands for {group_sentence(found)}")
+    return code_of_word(found.verdict, choices["fail_on"])
+
+
+def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
+    """Sweep once, and print what became of each run; the exit code that this deserves."""
     output, code, older, stats = Output(), EXIT_DONE, 0, PassStats()
     shown = {**choices, "form": "text", "quiet": choices["quiet"]}
     try:
@@ -193,8 +207,8 @@ def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
                 say_error(f"{one.run.name}: skipped, another annotator has it")
             elif one.kind != "unchanged":
                 code = max(code, show(one.outcome, shown, output, brief=True))
-                if one.group is not None and not (choices["quiet"] or choices["as_json"]):
-                    output.print(f"       {group_sentence(one.group)}")
+                if one.group is not None:
+                    code = max(code, _show_group(one, choices, output))
     except (RunError, KeyboardInterrupt) as error:  # a service goes on when the server is back
         code = told(error, verbose=choices["verbose"])
         stats.complete = False

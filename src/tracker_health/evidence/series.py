@@ -116,6 +116,8 @@ class Series:
         """
         if self.axis is None:
             return steps_in_words(steps.tolist())
+        if len(steps) == 1:
+            return self.where(int(steps[0]))
         return listing([self.place(step) for step in steps.tolist()], _SHOWN)
 
     def _counted(self, step: float) -> str:

@@ -63,14 +63,13 @@ ACK, OPEN = "ack", "open"
 """The tags beside a verdict that say who answered it, and whether somebody still has to look."""
 NOTIFIED = "notified"
 """The tag that says about which causes of the run people were sent a message, as ``messages.SentMessages`` has it."""
-GROUP_VERDICT, GROUP = "group_verdict", "group"
-"""The marks on the run that heads the ranks of one training: their one verdict, and what ``group_verdict`` says."""
+GROUP_VERDICT, GROUP, GROUP_STATE = "group_verdict", "group", "group_state"
+"""The marks on the run that heads the ranks of one training: their one verdict, why, and what they were then."""
 SHADOW = "shadow"
 """The one tag that a run gets while verdicts are only tried out."""
 
-OF_ANY_VERDICT = frozenset(
-    {BASELINE, CHILDREN, ENDED, ENDED_BY, GROUP, GROUP_VERDICT, IGNORED, JUDGED, RULES, SETTINGS, STEP, SUMMARY}
-)
+_OF_A_GROUP = frozenset({GROUP, GROUP_STATE, GROUP_VERDICT})
+OF_ANY_VERDICT = _OF_A_GROUP | {BASELINE, CHILDREN, ENDED, ENDED_BY, IGNORED, JUDGED, RULES, SETTINGS, STEP, SUMMARY}
 PLAIN_NAMES = OF_ANY_VERDICT | {ACTION, CAUSE, CERTAINTY, CODES, EXPLAINED, SEVERITY, SYMPTOMS, VERSION}
 """What an annotation writes besides verdict, digest and measures; the first, also where nothing could be judged."""
 

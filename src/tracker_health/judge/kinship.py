@@ -14,13 +14,18 @@ Kind = Literal["ranks", "folds", "seeds", "trials", "stages", "runs"]
 
 NO_SIGN = "nothing says how they belong together"
 
-_STAGE = re.compile(
-    r"(?<![a-z])(?:(?:stage|phase)[-_ =#:]{0,2}(?P<number>\d{1,3})|pre[-_ ]?train(?:ing)?|mid[-_ ]?train(?:ing)?"
-    r"|sft|fine[-_ ]?tun(?:e|ing)|dpo|rlhf|distill(?:ation)?)(?![a-z0-9])",
-    re.IGNORECASE,
+_NUMBERED = re.compile(r"(?<![a-z])(?:stage|phase)[-_ =#:]{0,2}(?P<number>\d{1,3})(?![a-z0-9])", re.IGNORECASE)
+_IN_A_ROW = tuple(
+    re.compile(rf"(?<![a-z])(?:{words})(?![a-z0-9])", re.IGNORECASE)
+    for words in (
+        r"pre[-_ ]?train(?:ing|ed)?",
+        r"mid[-_ ]?train(?:ing|ed)?",
+        r"sft|fine[-_ ]?tun(?:e|ed|ing)",
+        r"dpo|ppo|grpo|rlhf|reward",
+    )
 )
+"""What trainings of one model are called, in the order in which they come."""
 _CHARACTERS = 200
-_NEAR_STEPS = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,40 +99,34 @@ def _why_stages(runs: Sequence[Kin]) -> str:
     if any(one.started is None for one in runs):
         return ""
     ordered = sorted(runs, key=lambda one: one.started or 0.0)
-    named = [_stage_of(one) for one in ordered]
-    if not all(named) or len(set(named)) < len(named):
-        return ""
-    for (before, after), names in zip(pairwise(ordered), pairwise(named), strict=True):
-        if before.ended is None or before.ended > (after.started or 0.0):
-            return ""
-        if not (_rises(*names) or _goes_on(before, after)):
-            return ""
-    return f"{' then '.join(named[:4])}, one after the other"
-
-
-def _stage_of(run: Kin) -> str:
-    """The stage that a run says it is: by its job type, or else by its name."""
-    for text in (run.job_type, run.name):
-        if found := _STAGE.search(text[:_CHARACTERS]):
-            return found[0].lower()
+    for stage_of in (_numbered, _in_a_row):
+        stages = [stage_of(one) for one in ordered]
+        if all(stages) and all(one and other and one[0] < other[0] for one, other in pairwise(stages)):
+            names = " then ".join(one[1] for one in stages[:4] if one)
+            return f"{names}, one after the other" if _one_by_one(ordered) else ""
     return ""
 
 
-def _number_of(stage: str) -> int | None:
-    found = _STAGE.fullmatch(stage)
-    return int(found["number"]) if found is not None and found["number"] else None
+def _one_by_one(ordered: Sequence[Kin]) -> bool:
+    """Whether each had ended when the next one began."""
+    return all(one.ended is not None and one.ended <= (other.started or 0.0) for one, other in pairwise(ordered))
 
 
-def _rises(before: str, after: str) -> bool:
-    first, second = _number_of(before), _number_of(after)
-    return first is not None and second is not None and first < second
+def _numbered(run: Kin) -> tuple[int, str] | None:
+    """The number of the stage that a run says it is, with its word."""
+    for text in (run.job_type, run.name):
+        if found := _NUMBERED.search(text[:_CHARACTERS]):
+            return int(found["number"]), found[0].lower()
+    return None
 
 
-def _goes_on(before: Kin, after: Kin) -> bool:
-    """Whether a run begins at the step at which the one before ended."""
-    if before.last_step is None or after.first_step is None or not before.last_step:
-        return False
-    return abs(after.first_step - before.last_step) <= _NEAR_STEPS
+def _in_a_row(run: Kin) -> tuple[int, str] | None:
+    """The place in the order of trainings that a run says it has, with its word."""
+    for text in (run.job_type, run.name):
+        for place, words in enumerate(_IN_A_ROW):
+            if found := words.search(text[:_CHARACTERS]):
+                return place, found[0].lower()
+    return None
 
 
 def _why_folds(runs: Sequence[Kin]) -> str:
@@ -150,10 +149,11 @@ def _why_trials(runs: Sequence[Kin]) -> str:
         return "one sweep"
     if all(one.is_trial for one in runs):
         return "one search, by its marks on the runs"
+    if any(one.rank is not None for one in runs):
+        return ""  # of several trainings, say: none of them is a trial by itself
     # Programs of several kinds have other params, too: these are of the same names.
     alike = len({(one.named, one.job_type) for one in runs}) == 1 and bool(runs[0].named)
-    stages = [_stage_of(one) for one in runs]
-    in_stages = all(stages) and len(set(stages)) > 1
+    in_stages = len({_numbered(one) or _in_a_row(one) for one in runs} - {None}) > 1
     if alike and not in_stages and len({one.others for one in runs}) > 1:
         return "the same params with other values"
     return ""

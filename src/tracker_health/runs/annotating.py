@@ -98,7 +98,7 @@ def _annotate_once(run: str | Path | Listed, options: AnnotateOptions) -> Outcom
             return kept
         report, evidence = judge_run(opened, job.config, job.fingerprint, end=job.end, quick=options.quick)
         if options.groups is not None:
-            options.groups.keep(job.name, evidence)
+            options.groups.keep(job.name, evidence, report)
         if options.quick and report.verdict is Verdict.SKIP:
             return Outcome(run=job.name, status="checked", report=report)
         if report.verdict is Verdict.SKIP and not job.owes_group and _is_skipped_already(job):
@@ -270,7 +270,7 @@ def _plan(
     tags = {**annotations.tags, **by, **_step_tag(run), **_answer_tags(report, entries, now)}
     message = find_due_message(run, answered, config, job.recorded, now, notify=job.notifies)
     tags |= {NOTIFIED: message.value} if message.value else {}
-    group, unjudged = _judge_group(job, evidence)
+    group, unjudged = _judge_group(job, evidence, report)
     if group is not None:
         tags |= group.tags
         annotations = replace(annotations, note=note_with_group(annotations.note, group_sentence(group)))
@@ -279,7 +279,7 @@ def _plan(
     return replace(annotations, files={}) if options.quick else annotations, answered, message
 
 
-def _judge_group(job: _Job, evidence: Evidence) -> tuple[GroupVerdict | None, str]:
+def _judge_group(job: _Job, evidence: Evidence, report: Report) -> tuple[GroupVerdict | None, str]:
     """The verdict on the ranks that the run stands for, None where there are none; and why they could not be judged."""
     groups, group = job.options.groups, job.group
     if groups is None or group is None:
@@ -290,7 +290,7 @@ def _judge_group(job: _Job, evidence: Evidence) -> tuple[GroupVerdict | None, st
             return opened.read(replace(needs_of(job.config), parts=frozenset()))
 
     try:
-        return groups.verdict(group, evidence, job.config, read), ""
+        return groups.verdict(group, (evidence, report), job.config, read), ""
     except Exception as error:  # noqa: BLE001  the run's own verdict is as good without it; the next sweep tries again
         return None, f"its ranks could not be judged together: {printable(described(error), 300)}"
 

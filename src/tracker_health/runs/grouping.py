@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tracker_health.config import Config
-from tracker_health.evidence import Evidence, Rank
+from tracker_health.evidence import Evidence
 from tracker_health.evidence.kin import Kin
-from tracker_health.judge.annotations import GROUP, GROUP_VERDICT
-from tracker_health.judge.group_verdict import GroupVerdict, group_verdict, state_of
+from tracker_health.judge.annotations import GROUP, GROUP_STATE, GROUP_VERDICT
+from tracker_health.judge.group_verdict import GroupVerdict, Member, group_verdict, state_of
 from tracker_health.judge.kinship import kinship_of
+from tracker_health.report.result import Report
 from tracker_health.stores.base import Recorded
 from tracker_health.stores.common.record import Written
 from tracker_health.stores.common.tracked_run import TrackedRun
@@ -44,7 +45,7 @@ class RankGroup:
         """Whether the run that heads it has no verdict on it, or one on what its ranks were before."""
         if recorded is None:
             return True
-        found = GroupVerdict.of(recorded.group_verdict, recorded.group)
+        found = GroupVerdict.of(recorded.group_verdict, recorded.group, recorded.group_state)
         return found is None or not found.holds_for(self.kin)
 
 
@@ -55,7 +56,7 @@ class RankGroups:
         self._by = by
         self._kin: dict[str, Kin] = {}
         self._groups: dict[str, RankGroup] = {}
-        self._read: dict[str, Evidence] = {}
+        self._read: dict[str, tuple[Evidence, Report]] = {}
         self._points = 0
         self._lock = threading.Lock()
 
@@ -106,7 +107,7 @@ class RankGroups:
         """The group that this run stands for."""
         return self._groups.get(name)
 
-    def keep(self, name: str, evidence: Evidence) -> None:
+    def keep(self, name: str, evidence: Evidence, report: Report) -> None:
         """Keep what was read of a rank until its group is judged, as far as there is room."""
         kin = self._kin.get(name)
         if kin is None or not self._key(kin) or kin.rank is None:
@@ -115,30 +116,38 @@ class RankGroups:
         with self._lock:
             if self._points + points <= _MOST_POINTS and name not in self._read:
                 self._points += points
-                self._read[name] = _in_small(evidence)
+                self._read[name] = _in_small(evidence), report
 
     def verdict(
-        self, group: RankGroup, own: Evidence, config: Config, read: Callable[[str], Evidence]
+        self, group: RankGroup, own: tuple[Evidence, Report], config: Config, read: Callable[[str], Evidence]
     ) -> GroupVerdict | None:
-        """The one verdict on a group. ``own``: what was read of its head; ``read``: reads a run by its name."""
-        found: list[tuple[Kin, Evidence]] = []
+        """The one verdict on a group. ``own``: what was read and said of its head; ``read``: reads a run by name."""
+        expected = _expected(group, own[0])
+        found: list[Member] = []
         for name, kin in zip(group.names, group.kin, strict=True):
-            evidence = own if name == group.head else self._taken(name) or _in_small(read(name))
-            found.append((kin, evidence))
-            if sum(len(series) for _, one in found for series in one.series) > _MOST_POINTS:
+            known = own if name == group.head else self._taken(name)
+            evidence, report = known if known is not None else (_in_small(read(name)), None)
+            found.append(Member(kin=kin, evidence=evidence, report=report))
+            if sum(len(series) for one in found for series in one.evidence.series) > _MOST_POINTS:
                 said = f"they logged more than the {_MOST_POINTS} points that are judged together"
-                return GroupVerdict(verdict=None, said=said, ranks=len(group.kin), state=state_of(group.kin))
+                ranks, state = len(group.kin), state_of(group.kin)
+                return GroupVerdict(verdict=None, said=said, ranks=ranks, expected=max(ranks, expected), state=state)
         # A parent run trained nothing itself.
-        base = own if group.head in group.names else replace(_in_small(found[0][1]), run=own.run)
-        ranks = [Rank(number=kin.rank or 0, name=kin.name, series=evidence.series) for kin, evidence in found]
-        return group_verdict(base, ranks, group.kin, config)
+        base = own[0] if group.head in group.names else replace(_in_small(found[0].evidence), run=own[0].run)
+        return group_verdict(base, found, expected, config)
 
-    def _taken(self, name: str) -> Evidence | None:
+    def _taken(self, name: str) -> tuple[Evidence, Report] | None:
         with self._lock:
-            evidence = self._read.pop(name, None)
-            if evidence is not None:
-                self._points -= sum(map(len, evidence.series))
-            return evidence
+            known = self._read.pop(name, None)
+            if known is not None:
+                self._points -= sum(map(len, known[0].series))
+            return known
+
+
+def _expected(group: RankGroup, head: Evidence) -> int:
+    """How many ranks there are to be: by the size of their world, and by the runs below their parent."""
+    below = 0 if group.head in group.names or head.info.children is None else head.info.children.total
+    return max([below, *(one.world for one in group.kin if one.world is not None)])
 
 
 def _in_small(evidence: Evidence) -> Evidence:
@@ -156,6 +165,6 @@ def _in_small(evidence: Evidence) -> Evidence:
 
 
 def has_own_in_the_way(run: TrackedRun) -> bool:
-    """Whether the run's owner has a mark of the name of one of the two of a group: then neither is written."""
+    """Whether the run's owner has a mark of the name of one of those of a group: then neither is written."""
     ours = Written.of(run.marks).names
-    return any(name in run.marks and name not in ours for name in (GROUP, GROUP_VERDICT))
+    return any(name in run.marks and name not in ours for name in (GROUP, GROUP_STATE, GROUP_VERDICT))

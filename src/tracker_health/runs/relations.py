@@ -44,6 +44,8 @@ class Spread:
 
     def __str__(self) -> str:
         (best, high), (worst, low) = self.best, self.worst
+        if high == low:
+            return f"{short_name(self.metric)} {number(high)} in all {self.runs}"
         return (
             f"{short_name(self.metric)} {number(high)} best ({printable(best, _NAME)}), {number(low)} worst "
             f"({printable(worst, _NAME)}), spread {self.spread:.2g}"
@@ -132,7 +134,7 @@ class Relations:
         kin = run.kin
         if kin is None or not self._members:
             return
-        if (found := GroupVerdict.of(run.group_verdict, run.group)) is not None:
+        if (found := GroupVerdict.of(run.group_verdict, run.group, run.group_state)) is not None:
             self._heads[kin.where, kin.id] = found
         if not kin.parent and "parent" in self._members and len(self._names) < _MOST_KEPT:
             self._names[kin.where, kin.id] = kin.name

@@ -42,6 +42,7 @@ class Recorded:
     summary: str = field(default="", compare=False)
     group_verdict: Verdict | None = None
     group: str = ""
+    group_state: str = ""
 
     @property
     def headline(self) -> str:
@@ -272,3 +273,4 @@ class TaggedRun:
     kin: Kin | None = None
     group_verdict: Verdict | None = None
     group: str = ""
+    group_state: str = ""

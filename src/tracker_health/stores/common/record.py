@@ -23,6 +23,7 @@ from tracker_health.judge.annotations import (
     EXIT,
     EXPLAINED,
     GROUP,
+    GROUP_STATE,
     GROUP_VERDICT,
     NOTIFIED,
     OPEN,
@@ -161,6 +162,7 @@ def recorded_on(marks: Marks) -> Recorded | None:
         summary=text_of(marks, SUMMARY),
         group_verdict=_verdict_of(text_of(marks, GROUP_VERDICT)),
         group=text_of(marks, GROUP),
+        group_state=text_of(marks, GROUP_STATE),
     )
 
 
@@ -308,6 +310,7 @@ def tagged(
         kin=kin,
         group_verdict=recorded.group_verdict,
         group=recorded.group,
+        group_state=recorded.group_state,
     )
 
 

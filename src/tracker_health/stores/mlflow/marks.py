@@ -22,6 +22,8 @@ from tracker_health.judge.annotations import (
     ENDED_BY,
     EXPLAINED,
     GROUP,
+    GROUP_STATE,
+    GROUP_VERDICT,
     JUDGED,
     PENDING,
     RULES,
@@ -51,11 +53,27 @@ if TYPE_CHECKING:
 NOTE_TAG = "mlflow.note.content"
 COLUMN_TAG = "health"
 """The tag that reads well as the only column of a table: verdict, cause, and how sure that is."""
-_COLUMN = re.compile(r"[A-Z]{4,9}( [A-Z]{3}\d{3}| [\w-]+ \((certain|likely|possible|unknown)\))?")
+_COLUMN = re.compile(
+    r"[A-Z]{4,9}( [A-Z]{3}\d{3}| [\w-]+ \((certain|likely|possible|unknown)\))?( \[its ranks: [A-Z]{4}\])?"
+)
 """What that says; also where two at once have torn it, as they can in a store of files."""
 _TAG, _METRIC = "health.", "health/"
 
-_BEHIND = (WRITTEN, SETTINGS, RULES, STEP, GROUP, ENDED_BY, CERTAINTY, EXPLAINED, BASELINE, JUDGED, VERSION, SYMPTOMS)
+_BEHIND = (
+    WRITTEN,
+    SETTINGS,
+    RULES,
+    STEP,
+    GROUP,
+    GROUP_STATE,
+    ENDED_BY,
+    CERTAINTY,
+    EXPLAINED,
+    BASELINE,
+    JUDGED,
+    VERSION,
+    SYMPTOMS,
+)
 """The marks behind the digest. Where there is no room for all, the last are left out."""
 _IN_ONE_TAG = frozenset({DIGEST, *_BEHIND})
 _OF_RECORD = frozenset({DIGEST, WRITTEN})
@@ -237,7 +255,9 @@ class MlflowMarks(dict[str, Mark]):
             return PENDING.upper()
         what = text_of(self, CAUSE) or text_of(self, CODES).partition(",")[0]
         sure = self._kept.waiting.get(CERTAINTY, text_of(self, CERTAINTY))
-        return " ".join([text_of(self, VERDICT).upper(), *filter(None, [what, f"({sure})" if what and sure else ""])])
+        ranks = text_of(self, GROUP_VERDICT).upper()
+        said = [what, f"({sure})" if what and sure else "", f"[its ranks: {ranks}]" if ranks else ""]
+        return " ".join([text_of(self, VERDICT).upper(), *filter(None, said)])
 
     def _settle_earlier_version(self) -> list[str]:
         """The tags of an earlier version that go: their content lies behind the digest, once that is whole."""

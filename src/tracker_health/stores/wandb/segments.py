@@ -58,13 +58,15 @@ class Segment:
 @dataclass(frozen=True, kw_only=True)
 class Segments:
     """The logs that are judged as one, in their order. ``apart``: other logs of the run's id, of processes that wrote
-    at the same time; ``again``: how many earlier attempts there are, which the first of these logs began again.
-    ``forked``: the run that this one was forked from, and at which step; ``lost``: its logs are not here.
+    at the same time; ``again``: how many earlier attempts there are, which the first of these logs began again;
+    ``others``: how many logs nothing joins with these. ``forked``: the run that this one was forked from, and at which
+    step; ``lost``: its logs are not here.
     """
 
     parts: tuple[Segment, ...]
     apart: int = 0
     again: int = 0
+    others: int = 0
     forked: tuple[str, float] | None = None
     lost: bool = False
 
@@ -107,6 +109,8 @@ class Segments:
             yield f"it was resumed{where}: its {len(self.parts)} logs are judged as one"
         if self.again:
             yield f"it began again: judged without {count(self.again, 'earlier attempt')} of its id"
+        if self.others:
+            yield f"{count(self.others, 'other log')} of its id left out: nothing says that one resumes the other"
         if self.apart:
             yield f"{count(self.apart, 'other log')} of its id were written at the same time: each is judged alone"
 
@@ -188,7 +192,8 @@ def _of_the_run(path: Path, log: TransactionLog, losses: Iterable[str]) -> Segme
         first -= 1
     while last + 1 < len(known) and _resumes(known[last + 1], known[last]):
         last += 1
-    return _joined(known[first : last + 1], frozenset(losses), path)
+    joined = _joined(known[first : last + 1], frozenset(losses), path)
+    return replace(joined, others=len(known) - (last + 1 - first))
 
 
 def _read(path: Path) -> Segment | None:
