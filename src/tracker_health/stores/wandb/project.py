@@ -11,7 +11,7 @@ from typing import Any
 from tracker_health.errors import ConfigError, RunNotFound
 from tracker_health.evidence.kin import Kin, results_of, settings_of_kin
 from tracker_health.stores.base import TaggedRun
-from tracker_health.stores.common.record import tagged
+from tracker_health.stores.common.record import of_run, tagged
 from tracker_health.stores.common.standing import Standing, standing
 from tracker_health.stores.found import Period
 from tracker_health.stores.wandb.address import Project, address_of, project_of
@@ -98,7 +98,7 @@ def tagged_runs(name: str, where: str = "", since: float | None = None, *, kin: 
         address, started = address_of(text), seconds_of(run.created_at)
         if address and not (since is not None and started is not None and started < since):
             ref = ref_of(run, address, connect().app)
-            marks, user = marks_in(run.summary_metrics), str(getattr(run.user, "username", ""))
+            marks, user = of_run(marks_in(run.summary_metrics), str(run.id)), str(getattr(run.user, "username", ""))
             yield tagged(
                 ref,
                 marks,
@@ -144,7 +144,7 @@ def standings(name: str) -> Iterator[tuple[str, Standing]]:
         RunError: as for ``run_addresses``.
     """
     for run, _ in _runs(name, {}, lazy=False):
-        marks = marks_in(run.summary_metrics)
+        marks = of_run(marks_in(run.summary_metrics), str(run.id))
         yield str(run.id), standing(marks | marks_of_tags(run.tags, marks), live=is_live(run))
 
 
