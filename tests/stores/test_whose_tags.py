@@ -118,6 +118,13 @@ def test_taking_answers_off_leaves_every_mark_of_the_owner():
     assert run.held == OWNERS
 
 
+def test_all_answers_go_however_many_there_are():
+    run = Run({**OWNERS, **entered(MOST + 20)})
+    assert run.ours().acks == MOST + 20
+    assert run.clear(acks=True).acks == 0
+    assert run.held == OWNERS
+
+
 def test_a_hundred_answers_and_no_more():
     run = Run({**judged(), **entered(MOST - 1)})
     run.acknowledge(entry(MOST))

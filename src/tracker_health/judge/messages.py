@@ -365,8 +365,14 @@ def _harmless(notice: Notice) -> Notice:
     """The same in characters that look alike, and that no receiver reads as its own: it is not known which one reads a
     template's words.
     """
-    texts = ("run", "place", "name", "said", "action")
-    return replace(notice, **{key: _without_markup(getattr(notice, key)) for key in texts})
+    return replace(
+        notice,
+        run=_without_markup(notice.run),
+        place=_without_markup(notice.place),
+        name=_without_markup(notice.name),
+        said=_without_markup(notice.said),
+        action=_without_markup(notice.action),
+    )
 
 
 def _without_markup(text: str) -> str:

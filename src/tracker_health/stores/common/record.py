@@ -201,13 +201,20 @@ def _listed(marks: Marks, name: str) -> tuple[str, ...]:
 
 
 def entries_on(marks: Marks) -> tuple[Acknowledgement, ...]:
-    """What people answered to the verdicts on a run, each entry a mark of its own, the oldest first."""
+    """What people answered to the verdicts on a run, each entry a mark of its own, the oldest first; of too many the
+    newest.
+    """
+    return in_order(all_entries(marks))
+
+
+def all_entries(marks: Marks) -> tuple[Acknowledgement, ...]:
+    """All that is there of them, however many there are: what is taken off, and counted before that."""
     named = (
         parsed(value, name.removeprefix(ENTRY_PREFIX))
         for name, value in marks.items()
         if name.startswith(ENTRY_PREFIX) and isinstance(value, str) and len(value) <= MAX_ENTRY_CHARACTERS
     )
-    return in_order(one for one in named if one is not None)
+    return tuple(one for one in named if one is not None)
 
 
 def notified_on(marks: Marks) -> str:
@@ -262,7 +269,7 @@ def ours_on(marks: Marks, naming: Callable[[str], str] = str) -> Ours:
         metrics=len(measures),
         files=len(written.all_files),
         note=owns_note(marks),
-        acks=len(entries_on(marks)),
+        acks=len(all_entries(marks)),
     )
 
 

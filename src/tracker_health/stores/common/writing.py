@@ -54,8 +54,8 @@ from tracker_health.stores.common.record import (
     WRITTEN,
     Marks,
     Written,
+    all_entries,
     bears_verdict,
-    entries_on,
     is_annotated,
     is_legible,
     is_measure,
@@ -142,7 +142,7 @@ class Writing:
 
     def clear(self, *, acks: bool) -> Cleared:
         """See ``TrackedRun.clear``."""
-        entries = [f"{ENTRY_PREFIX}{one.id}" for one in entries_on(self._marks)]
+        entries = [f"{ENTRY_PREFIX}{one.id}" for one in all_entries(self._marks)]
         left = 0 if acks else len(entries)
         if self._run.is_whole or self._earlier.all_files:
             with suppress(*() if self._run.is_whole else (RunError,)):  # MLflow clears what it can reach
