@@ -50,6 +50,7 @@ _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?")
 _LONGEST_SUFFIX = 11  # characters of a file's suffix
 _AS_SURE = {"high": 0, "medium": 1, "low": 2} | {word: place for place, word in enumerate(CERTAINTIES)}
 """The place in ``CERTAINTIES`` of how sure a finding is, or a cause."""
+_NOT_AN_ARROW = re.compile("(?<!-)>")
 _LOOK_ALIKES = str.maketrans({"<": "\u2039", "@": "\uff20"})
 _ENDS_OF_PROCESSES = "RUN"
 """Rules with such codes quote what a process said at its end: exceptions, with paths and values in them."""
@@ -377,7 +378,7 @@ def _harmless(notice: Notice) -> Notice:
 
 def _without_markup(text: str) -> str:
     """As text in which Slack, Mattermost, Discord, Teams and a page find no tag, no link, and nobody to call."""
-    return text.translate(_LOOK_ALIKES).replace("](", "] (").replace("://", ": //")
+    return _NOT_AN_ARROW.sub("\u203a", text.translate(_LOOK_ALIKES)).replace("](", "] (").replace("://", ": //")
 
 
 def _text_of_one(notice: Notice, values: Mapping[str, str]) -> str:
