@@ -78,6 +78,11 @@ class Signed:
             # At once, so that of two processes one takes it.
             return self._taken.execute("INSERT OR IGNORE INTO taken VALUES (?, ?)", (delivery, now)).rowcount == 1
 
+    def forget(self, headers: Mapping[str, str]) -> None:
+        """Take a message again that nothing was made of."""
+        with self._lock:
+            self._taken.execute("DELETE FROM taken WHERE delivery = ?", (headers.get("X-MLflow-Delivery-Id", ""),))
+
 
 def model_of(body: bytes) -> ModelName | None:
     """The model version that a message says was created; None for any other message, and for one that names none.
@@ -144,7 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
             if named:
                 self.server.waiting.put_nowait(named)
         except queue.Full:
-            self._answer(503)  # MLflow tries again
+            self.server.signed.forget(headers)
+            self._answer(503)  # MLflow tries again, with the same id
             return
         self._answer(202)
 

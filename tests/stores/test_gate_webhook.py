@@ -90,6 +90,10 @@ def test_a_message_names_a_version_or_nothing(example, body, model):
     assert example.model_of(body) == model
 
 
+def full(_):
+    raise queue.Full
+
+
 def test_a_stranger_is_turned_away(example, monkeypatch, tmp_path):
     asked = queue.Queue()
     monkeypatch.setattr(example, "gate", asked.put)
@@ -111,7 +115,10 @@ def test_a_stranger_is_turned_away(example, monkeypatch, tmp_path):
         assert status_of(signed(b" " * 70_000), b" " * 70_000) == 413
         assert status_of({"Content-Length": "9" * 5_000}) == 413
         assert asked.empty()
-        assert status_of(signed()) == 202
+        with monkeypatch.context() as patch:
+            patch.setattr(receiver.waiting, "put_nowait", full)
+            assert status_of(signed()) == 503
+        assert status_of(signed()) == 202, "it is sent again"
         assert asked.get(timeout=10) == ModelName(name="net", version="3")
         receiver.shutdown()
 
