@@ -25,11 +25,14 @@ import hmac
 import json
 import os
 import queue
+import re
+import sqlite3
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from tracker_health.errors import TrackerHealthError
@@ -40,22 +43,30 @@ from tracker_health.text import printable
 
 MAX_BYTES = 65_536
 YOUNG_SECONDS = 300.0
+TAKEN = "~/.local/state/tracker-health/webhook.sqlite"
+_NUMBER = re.compile(r"[0-9]{1,12}")
 MOST_WAITING = 100
 
 
 class Signed:
-    """Tells messages that were signed with a secret from all others, and takes each once."""
+    """Tells messages that were signed with a secret from all others, and takes each once.
 
-    def __init__(self, secret: str) -> None:
+    Which it took is in a file: while a message is young, somebody could send it again to the next process.
+    """
+
+    def __init__(self, secret: str, taken: str = TAKEN) -> None:
         self._secret = secret.encode()
-        self._taken: dict[str, float] = {}
+        place = Path(taken).expanduser()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        self._taken = sqlite3.connect(place, check_same_thread=False, isolation_level=None)
+        self._taken.execute("CREATE TABLE IF NOT EXISTS taken (delivery TEXT PRIMARY KEY, at REAL)")
         self._lock = threading.Lock()
 
     def accepts(self, headers: Mapping[str, str], body: bytes, now: float) -> bool:
         """Whether a message is signed, young, and new. ``now``: in seconds since 1970."""
         delivery = headers.get("X-MLflow-Delivery-Id", "")
         stamp = headers.get("X-MLflow-Timestamp", "")
-        if not (delivery and stamp.isascii() and stamp.isdecimal()) or abs(now - int(stamp)) > YOUNG_SECONDS:
+        if not (delivery and _NUMBER.fullmatch(stamp)) or abs(now - int(stamp)) > YOUNG_SECONDS:
             return False
         content = f"{delivery}.{stamp}.".encode() + body
         digest = base64.b64encode(hmac.new(self._secret, content, hashlib.sha256).digest()).decode()
@@ -63,10 +74,14 @@ class Signed:
         if not hmac.compare_digest(given, f"v1,{digest}".encode()):
             return False
         with self._lock:
-            self._taken = {one: then for one, then in self._taken.items() if now - then <= 2 * YOUNG_SECONDS}
-            is_new = delivery not in self._taken
-            self._taken[delivery] = now
-        return is_new
+            self._taken.execute("DELETE FROM taken WHERE at < ?", (now - 2 * YOUNG_SECONDS,))
+            # At once, so that of two processes one takes it.
+            return self._taken.execute("INSERT OR IGNORE INTO taken VALUES (?, ?)", (delivery, now)).rowcount == 1
+
+    def forget(self, headers: Mapping[str, str]) -> None:
+        """Take a message again that nothing was made of."""
+        with self._lock:
+            self._taken.execute("DELETE FROM taken WHERE delivery = ?", (headers.get("X-MLflow-Delivery-Id", ""),))
 
 
 def model_of(body: bytes) -> ModelName | None:
@@ -92,9 +107,9 @@ class Receiver(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], secret: str) -> None:
+    def __init__(self, address: tuple[str, int], secret: str, taken: str = TAKEN) -> None:
         super().__init__(address, _Handler)
-        self.signed = Signed(secret)
+        self.signed = Signed(secret, taken)
         self.waiting: queue.Queue[Any] = queue.Queue(MOST_WAITING)
         threading.Thread(target=self._work, daemon=True).start()
 
@@ -121,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdecimal() and int(length) <= MAX_BYTES):
+        if not (_NUMBER.fullmatch(length) and int(length) <= MAX_BYTES):
             self._answer(413)
             return
         body = self.rfile.read(int(length))
@@ -134,7 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
             if named:
                 self.server.waiting.put_nowait(named)
         except queue.Full:
-            self._answer(503)  # MLflow tries again
+            self.server.signed.forget(headers)
+            self._answer(503)  # MLflow tries again, with the same id
             return
         self._answer(202)
 
@@ -155,11 +171,12 @@ def main(receive: type[Receiver] = Receiver) -> None:
     options = argparse.ArgumentParser(description="Act on what MLflow's webhooks say.")
     options.add_argument("--host", default="127.0.0.1")
     options.add_argument("--port", type=int, default=8080)
+    options.add_argument("--taken", default=TAKEN, help="the file of the messages that were taken")
     chosen = options.parse_args()
     secret = os.environ.get("GATE_WEBHOOK_SECRET", "")
     if not secret:
         sys.exit("GATE_WEBHOOK_SECRET is not set: without a secret anybody could send messages")
-    with receive((chosen.host, chosen.port), secret) as receiver:
+    with receive((chosen.host, chosen.port), secret, chosen.taken) as receiver:
         print(f"listening on http://{chosen.host}:{receiver.server_port}", flush=True)
         receiver.serve_forever()
 

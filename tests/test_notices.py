@@ -15,6 +15,7 @@ from tracker_health.judge.messages import (
     Before,
     Notice,
     SentMessages,
+    alert_of,
     due_of,
     fields_of,
     notice_of,
@@ -242,11 +243,45 @@ def test_numbers_and_names_of_metrics_are_no_paths():
     assert "train/loss rose 3/4 of the way, to 1/0.5" in said_of(judged)["text"]
 
 
-def test_a_run_addresses_nobody_by_its_name():
+CALLS = ["<!channel>", "<@U123>", "<@&7>", "@everyone", "a@here", "[our page](https://evil.example)", "<a href='x'>"]
+CALLS += [
+    "<https://evil.example|our page>",
+    "https://evil.example/login",
+    "<at>Ann</at>",
+    "![x](http://evil.example/p)",
+]
+TEMPLATES = ["", '{"content": "{text}"}', '{"embeds": [{"title": "{run}", "description": "{experiment}: {sentence}"}]}']
+TEMPLATES += ['{"body": {"text": "{run} {action} {ack}"}}']
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_run_calls_nobody_and_links_nowhere(call, template):
+    judged = report(name=f"x {call}", found=(finding(message=f"{call} rose"),))
+    made = notice_of(
+        judged,
+        run=f"wandb:team/{call}/abc",
+        store="s",
+        traits={"experiment": call},
+        notify=replace(NOTIFY, include=("hosts", "paths")),
+        docs_url="",
+        due=SentMessages(due="learning-rate-too-high", since=5, token="0123abcd"),
+    )
+    for many in ([made], [made, notice(1)]):
+        fields = fields_of(many)
+        text = json.dumps([payload(fields, template), alert_of(many, 60)], ensure_ascii=False)
+        ours = text.replace("http://host/#/runs/abc", "")
+        assert not [sign for sign in ("<", "@", "](", "://") if sign in ours], ours
+
+
+def test_a_run_moves_no_cursor_by_its_name():
     sent = payload(said_of(report(name=HOSTILE)), "")
     assert set(sent) == {"text"}
-    assert "<!channel>" not in sent["text"]
     assert "\x1b" not in sent["text"]
+
+
+def test_an_address_of_ours_stays_one():
+    assert said_of(report())["url"] == "http://host/#/runs/abc"
 
 
 def test_a_template_is_filled_as_json_whatever_a_run_is_called():

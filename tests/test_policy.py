@@ -172,6 +172,27 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
         policy_of({VARIABLE: str(tmp_path / "policy.toml")})
 
 
+JUDGES = 'ignore = ["LOS004", "LOS005"]\nlocked = ["ignore"]\n[probes.diverged]\nsigmas = 7\n'
+
+
+@pytest.mark.parametrize(
+    ("edited", "same"),
+    [
+        ("# a comment\n" + JUDGES, True),
+        (JUDGES.replace('"LOS004", "LOS005"', '"LOS005","LOS004"'), True),
+        ('fail_on = "warn"\ntracking_uri = "x"\n' + JUDGES + '[notify]\nwebhook = "https://a.example/x"\n', True),
+        (JUDGES.replace('["ignore"]', '["ignore", "notify"]'), True),
+        (JUDGES.replace("7", "8"), False),
+        (JUDGES.replace('["ignore"]', '["*"]'), False),
+        (JUDGES + '[[overrides]]\nmatch = "experiment:a"\nignore = ["LOS004"]\n', False),
+        ('mode = "shadow"\n' + JUDGES, False),
+    ],
+)
+def test_only_what_judges_changes_the_digest(written, edited, same):
+    before, after = (policy_of({VARIABLE: written(text)}).digest for text in (JUDGES, edited))
+    assert (before == after) is same
+
+
 @pytest.fixture
 def address():
     """A policy at an address: ``answers`` is what is given, or a status."""

@@ -1,5 +1,6 @@
 """From the command line, the environment and files to a configuration."""
 
+import os
 import re
 from itertools import permutations
 from pathlib import Path
@@ -224,6 +225,12 @@ def test_a_file_that_is_named_is_read_instead(seen, tmp_path, by_variable):
     named = {"environ": {"TRACKER_HEALTH_CONFIG": str(file)}} if by_variable else {"config_file": str(file)}
     one = seen('preset = "dlm"', **named)
     assert (one.config.preset, one.config.checkpoint, one.files) == ("default", "x", (str(file),))
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(seen, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="pipe: the configuration cannot be read: it is not a regular file"):
+        seen(config_file=str(tmp_path / "pipe"))
 
 
 def test_a_named_pyproject_must_have_our_table(seen, tmp_path):

@@ -71,18 +71,19 @@ def runs_of_server(*, tracking_uri: str | None = None) -> Iterator[Listed]:
     return listed_runs([], tracking_uri)
 
 
-def runs_of_project(name: str, *, where: str = "") -> Iterator[str]:
+def runs_of_project(name: str, *, where: str = "") -> Iterator[Listed]:
     """The runs of a W&B project (``ENTITY/PROJECT``, or ``PROJECT`` of one's own) or of a sweep in it (with
-    ``/sweeps/ID`` behind that), the newest first; ``where`` is a filter in W&B's language, as JSON.
+    ``/sweeps/ID`` behind that), the newest first; ``where`` is a filter in W&B's language, as JSON. As text each is its
+    ``wandb:ENTITY/PROJECT/RUN``.
 
     Raises:
         ConfigError: the filter is no JSON object.
         RunNotFound: there is no such project.
         RunError: the server cannot be reached, or does not understand the filter.
     """
-    from tracker_health.stores.wandb.project import run_addresses
+    from tracker_health.stores.wandb.project import listed_runs
 
-    return run_addresses(name, where)
+    return listed_runs(name, where)
 
 
 def check(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> Report:

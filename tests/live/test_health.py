@@ -246,6 +246,11 @@ def test_stop_on_none_and_warn():
         {"plan": math.nan},
         {"plan": -1},
         {"plan": "1000"},
+        {"plan": 10**400},
+        {"plan": math.inf},
+        {"plan": 10**5_000},
+        {"seconds": 10**400},
+        {"seconds": math.nan},
         {"rest": None},
         {"rest": -1},
         {"seconds": "x"},
@@ -283,6 +288,27 @@ def test_what_is_no_number_is_passed_over_and_numpy_and_torch_are_numbers():
         )
     health.look()
     assert {one.name for one in health.report.series} == {"loss", "val_loss", "grad_norm"}
+
+
+class Odd:
+    """A value of somebody's own."""
+
+    def item(self):
+        raise KeyError("no")
+
+    __float__ = __str__ = item
+
+
+@pytest.mark.parametrize(
+    "odd", [Odd(), 10**400, -(10**5_000), np.array(["x"], dtype=object)], ids=["object", "int", "negative", "array"]
+)
+def test_what_has_no_number_costs_nothing_but_itself(odd):
+    health = LiveHealth(plan=np.int64(120), seconds=np.float32(60), rest=np.int64(0), params={"odd": odd})
+    for step, value in enumerate(RUNS["diverges"]):
+        health.log({"loss": float(value), "mine": odd}, step)
+        health.log({"loss": 1.0, Odd(): 1.0}, odd)
+    assert health.should_stop
+    assert 0 < health.share < 1
 
 
 def test_whatever_breaks_the_training_goes_on(monkeypatch):

@@ -22,7 +22,7 @@ from tracker_health.monitor.background import Background
 from tracker_health.monitor.trackers import ActiveWandbRun
 from tracker_health.runs.lookup import open_run
 from tracker_health.words.ending import Ended, Ending
-from tracker_health.words.stopped import MOST_CHARACTERS, Stop, _check, stop_of
+from tracker_health.words.stopped import MOST_CHARACTERS, Stop, _check, asks, stop_of
 
 PATIENCE = 60.0
 
@@ -280,17 +280,26 @@ def test_a_server_that_is_away_is_said_once_and_asked_again():
             self.looks += 1
             if self.looks in (1, 2, 4):
                 raise OSError("away")
-            return "please" if self.looks > 5 else ""
+            return "stop" if self.looks > 5 else "false"
 
     owner = Owner()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         Requests(owner.call, seconds=0.01).begin([Away()])
         assert asked.wait(PATIENCE)
-    assert owner.text == "please"
+    assert owner.text == "stop"
     assert [str(one.message) for one in told] == [
         "tracker-health: whether the run asks to stop could not be seen, and is tried again: OSError: away"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [(ASKED.as_request, True), ("health:stop", True), (" Stop ", True), ("true", True), ("1", True)]
+    + [(text, False) for text in ("", "false", "False", "0", "no", "none", "do not stop", ASKED.as_request + "x")],
+)
+def test_what_asks_for_a_stop(text, is_one):
+    assert asks(text) is is_one
 
 
 def test_nothing_waits_for_a_server(monkeypatch):

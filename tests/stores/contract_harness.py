@@ -15,6 +15,7 @@ from tracker_health.evidence import Evidence, Request
 from tracker_health.judge.annotations import Annotations, Shadow
 from tracker_health.roles import RolePlan
 from tracker_health.stores.common.exits import ending_seen
+from tracker_health.stores.common.record import key_of
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.words.acknowledgements import Acknowledgement, acknowledgement
 from tracker_health.words.ending import Ending
@@ -26,6 +27,12 @@ NOON = 1_900_000_000.0
 
 class Killed(BaseException):
     """Stands for the end of the process in the middle of writing: nothing may catch it."""
+
+
+def without_run(tags: Mapping[str, str], run: str) -> dict[str, str]:
+    """Without what says of which run they are, where that is this one."""
+    key = key_of(run)
+    return {name: text.replace(f'"run": "{key}", ', "").replace(f" of={key}", "") for name, text in tags.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from tests.stores.contract import (
     calls_counted,
     write,
 )
+from tests.stores.contract_harness import without_run
 
 from tracker_health.errors import StoreRefused
 from tracker_health.stores.base import StoredRun
@@ -189,7 +190,7 @@ class MlflowHarness:
         before, block, rest = note.partition(BLOCK)
         if ours:
             shown = {name: value for name, value in own_metrics.items() if not math.isnan(value)}
-            return View(tags=own_tags, metrics=shown, note=block + rest, files=own_files)
+            return View(tags=without_run(own_tags, run), metrics=shown, note=block + rest, files=own_files)
         status = {"status": found.info.status, "end_time": str(found.info.end_time)}
         return View(tags={**tags, **status}, metrics=metrics, note=before.removesuffix("\n\n"), files=files)
 

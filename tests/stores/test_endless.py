@@ -250,11 +250,19 @@ def test_credentials_of_a_file_of_passwords_stay_here_as_well(monkeypatch, tmp_p
         got.append(handler.headers.get("Authorization"))
         send(handler)
 
+    monkeypatch.setattr(hosts, "_named", set())
     with serving(answer) as uri:
-        deadline.within(20, http_request, MlflowHostCreds(uri), "/x", "GET")
+
+        def ask(host=uri):
+            deadline.within(20, http_request, MlflowHostCreds(host), "/x", "GET")
+            return got[-1]
+
+        assert ask() is None, "nobody named that server"
+        assert ask(uri.replace("://", "://you:pw@")) == "Basic eW91OnB3", "what the address itself holds"
+        hosts.trust(uri)
+        assert ask() == "Basic bWU6czNjcmV0"
         monkeypatch.setattr(hosts, "_is_loopback_address", lambda _: False)
-        deadline.within(20, http_request, MlflowHostCreds(uri), "/x", "GET")
-        assert (got[0] is not None, got[1]) == (True, None)
+        assert ask() is None, "over plain http"
 
 
 def run_at(start, name):

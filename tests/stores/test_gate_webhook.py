@@ -52,8 +52,8 @@ def signed(body=BODY, secret=SECRET, delivery="one", at=None):
     return {"X-MLflow-Delivery-Id": delivery, "X-MLflow-Timestamp": stamp, "X-MLflow-Signature": signature}
 
 
-def test_only_what_is_signed_young_and_new_counts(example):
-    receiver, now = example.Signed(SECRET), time.time()
+def test_only_what_is_signed_young_and_new_counts(example, tmp_path):
+    receiver, now = example.Signed(SECRET, str(tmp_path / "new" / "taken")), time.time()
     assert receiver.accepts(signed(), BODY, now)
     assert not receiver.accepts(signed(), BODY, now)  # again
     assert receiver.accepts(signed(delivery="two"), BODY, now)
@@ -61,8 +61,15 @@ def test_only_what_is_signed_young_and_new_counts(example):
     assert not receiver.accepts(signed(delivery="three", secret="another"), BODY, now)
     assert not receiver.accepts(signed(delivery="three", at=now - 400), BODY, now)
     assert not receiver.accepts({**signed(delivery="three"), "X-MLflow-Timestamp": "²"}, BODY, now)
+    assert not receiver.accepts({**signed(delivery="three"), "X-MLflow-Timestamp": "9" * 5_000}, BODY, now)
     assert not receiver.accepts({}, BODY, now)
     assert receiver.accepts(signed(delivery="three"), BODY, now)
+
+
+def test_what_one_process_took_the_next_one_does_not(example, tmp_path):
+    message, now = signed(), time.time()
+    for later, is_taken in ((0, True), (1, False), (290, False)):
+        assert example.Signed(SECRET, str(tmp_path / "taken")).accepts(message, BODY, now + later) is is_taken
 
 
 @pytest.mark.parametrize(
@@ -83,11 +90,15 @@ def test_a_message_names_a_version_or_nothing(example, body, model):
     assert example.model_of(body) == model
 
 
-def test_a_stranger_is_turned_away(example, monkeypatch):
+def full(_):
+    raise queue.Full
+
+
+def test_a_stranger_is_turned_away(example, monkeypatch, tmp_path):
     asked = queue.Queue()
     monkeypatch.setattr(example, "gate", asked.put)
     monkeypatch.setattr(example, "model_lines", lambda _: [])
-    with example.Receiver(("127.0.0.1", 0), SECRET) as receiver:
+    with example.Receiver(("127.0.0.1", 0), SECRET, str(tmp_path / "taken")) as receiver:
         threading.Thread(target=receiver.serve_forever, daemon=True).start()
 
         def status_of(headers, body=BODY):
@@ -102,8 +113,12 @@ def test_a_stranger_is_turned_away(example, monkeypatch):
         assert status_of({}) == 401
         assert status_of(signed(secret="another")) == 401
         assert status_of(signed(b" " * 70_000), b" " * 70_000) == 413
+        assert status_of({"Content-Length": "9" * 5_000}) == 413
         assert asked.empty()
-        assert status_of(signed()) == 202
+        with monkeypatch.context() as patch:
+            patch.setattr(receiver.waiting, "put_nowait", full)
+            assert status_of(signed()) == 503
+        assert status_of(signed()) == 202, "it is sent again"
         assert asked.get(timeout=10) == ModelName(name="net", version="3")
         receiver.shutdown()
 
@@ -114,7 +129,7 @@ def test_a_new_version_is_judged_when_the_webhook_says_so(tmp_path):
     folder.mkdir()
     for uri in server_of(folder, environment=SWITCHES):
         environment = os.environ | {"MLFLOW_TRACKING_URI": uri, "GATE_WEBHOOK_SECRET": SECRET}
-        command = [sys.executable, str(EXAMPLE), "--port", "0"]
+        command = [sys.executable, str(EXAMPLE), "--port", "0", "--taken", str(tmp_path / "taken")]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as receiver:
             try:
                 address = receiver.stdout.readline().split()[-1]
@@ -134,6 +149,7 @@ def test_a_version_that_failed_loses_its_alias_when_the_webhook_says_so(tmp_path
     for uri in server_of(folder, environment=SWITCHES):
         environment = os.environ | {"MLFLOW_TRACKING_URI": uri, "GATE_WEBHOOK_SECRET": SECRET}
         command = [sys.executable, str(EXAMPLE.with_name("verdict_webhook.py")), "--port", "0"]
+        command += ["--taken", str(tmp_path / "taken")]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as receiver:
             try:
                 address, client = receiver.stdout.readline().split()[-1], client_of(uri)

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ import tracker_health as th
 from tracker_health.api import runs_of_experiment
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable
 from tracker_health.runs.lookup import open_run
+from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree
 from tracker_health.words.verdict import Verdict
 
 from .conftest import server_of
@@ -63,6 +65,13 @@ def test_a_name_goes_before_an_id(sqlite_uri):
     first = logged(sqlite_uri, "named")
     second = logged(sqlite_uri, first.info.experiment_id)
     assert names(runs_of_experiment(first.info.experiment_id, tracking_uri=sqlite_uri)) == [second.info.run_id]
+
+
+def test_a_page_is_of_an_id_whatever_another_experiment_is_called(server_uri):
+    first = logged(server_uri, "with a page")
+    logged(server_uri, first.info.experiment_id)
+    page = f"{server_uri}/#/experiments/{first.info.experiment_id}"
+    assert names(runs_of_experiment(page)) == [first.info.run_id]
 
 
 @pytest.mark.parametrize("given", ["no such one", "987654321", "https://x/y"])
@@ -210,6 +219,20 @@ def test_a_store_that_needs_a_package_names_it(uri, package):
 
 
 # Models as pickles
+
+
+def test_a_link_to_nowhere_among_the_artifacts_costs_nothing_but_itself(sqlite_uri, tmp_path):
+    run = logged(sqlite_uri)
+    folder = Path(run.info.artifact_uri.removeprefix("file://"))
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "notes.txt").write_text("mine")
+    for place in ("gone", "deep/last.ckpt"):
+        (folder / place).symlink_to(tmp_path / "nowhere")
+    (folder / "round").symlink_to("round")
+    (outcome,) = th.check_many([run.info.run_id], tracking_uri=sqlite_uri)
+    assert (outcome.report.verdict, outcome.error) == (Verdict.PASS, None)
+    tree = ArtifactTree(mlflow.MlflowClient(tracking_uri=sqlite_uri), run, sqlite_uri)
+    assert [file.path for file in tree.files] == ["deep/notes.txt"]
 
 
 def test_a_pickled_model_is_there_and_not_read(sqlite_uri, tmp_path):

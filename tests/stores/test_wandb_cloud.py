@@ -62,7 +62,7 @@ def test_a_run_of_a_real_server_bears_the_verdict_and_is_otherwise_as_it_was(nam
     assert run.summary_metrics["health/codes"] == "LOS001"
     assert th.annotate(f"wandb:{name}").status == "unchanged"
     found = json.dumps({"summary_metrics.health/verdict": "fail", "name": name.rpartition("/")[2]})
-    assert list(th.api.runs_of_project(PROJECT, where=found)) == [f"wandb:{name}"]
+    assert [str(one) for one in th.api.runs_of_project(PROJECT, where=found)] == [f"wandb:{name}"]
     time.sleep(10)  # until the files are listed
     files = {file.name for file in run.files()}
     assert {"health/report.json", "media/html/health/report.html", "media/images/health/loss.png"} <= files

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from tests.stores.contract import StoreContract, View, calls_counted
+from tests.stores.contract_harness import without_run
 
 from tracker_health.stores.common.writing import Writing
 from tracker_health.stores.wandb.address import Address
@@ -65,7 +66,7 @@ class OnlineHarness:
         tags = {key.removeprefix("health/"): value for key, value in mine.items() if isinstance(value, str)}
         tags |= {tag: "tag" for tag in kept.tags if tag.startswith("health:")}
         metrics = {key.removeprefix("health/"): value for key, value in mine.items() if isinstance(value, float)}
-        return View(tags=tags, metrics=metrics, files=own)
+        return View(tags=without_run(tags, run), metrics=metrics, files=own)
 
     def unknown_run(self):
         return "nowhere"

@@ -9,6 +9,7 @@ import pytest
 
 from tracker_health.errors import WriteError
 from tracker_health.evidence import RunRef, Series, StepUnit
+from tracker_health.judge.messages import SentMessages
 from tracker_health.run_files.history_agreement import agree, canonical, comparable, difference
 from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.note_block import BEGIN, END, has_broken_markers, with_note
@@ -22,12 +23,16 @@ from tracker_health.stores.common.record import (
     is_annotated,
     is_finished,
     is_legible,
+    key_of,
+    notified_on,
+    of_run,
     ours_on,
     owns_note,
     recorded_on,
 )
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.words.acknowledgements import acknowledgement, in_order
+from tracker_health.words.verdict import Verdict
 
 NOW = 1_800_000_000.0
 MOST = 100
@@ -84,9 +89,39 @@ OWNERS = {
 }
 
 
+COPIED = {**VERDICT, "written": json.dumps({**RECORD, "tags": ["codes", "notified"], "run": key_of("first")})}
+TOLD = f"told=bad-data of={key_of('first')}"
+
+
+@pytest.mark.parametrize("told", [TOLD, "told=bad-data"])
+def test_a_verdict_that_was_copied_from_another_run_is_none(told):
+    own, copy = (of_run({**COPIED, "notified": told}, identity) for identity in ("first", "second"))
+    assert (recorded_on(own).verdict, is_finished(own), notified_on(own)) == (Verdict.FAIL, True, "told=bad-data")
+    assert (is_finished(copy), SentMessages.of(notified_on(copy)).causes) == (False, ())
+    assert ours_on(copy).tags == ours_on(own).tags == 5, "all of it goes with clear"
+
+
+def test_what_was_said_of_another_run_before_it_had_a_verdict_is_said_of_no_copy():
+    assert notified_on(of_run({"notified": TOLD}, "first")) == "told=bad-data"
+    copy = of_run({"notified": TOLD}, "second")
+    assert (SentMessages.of(notified_on(copy)).causes, ours_on(copy).tags) == ((), 1)
+
+
+@pytest.mark.parametrize("record", [RECORD, {**RECORD, "run": 3}, {**RECORD, "run": "x" * 8}])
+def test_a_record_that_names_no_run_is_of_the_run_that_has_it(record):
+    assert is_finished(of_run({**VERDICT, "written": json.dumps(record)}, "second"))
+
+
 def test_taking_answers_off_leaves_every_mark_of_the_owner():
     run = Run({**OWNERS, **entered(3)})
     assert run.clear(acks=True).found
+    assert run.held == OWNERS
+
+
+def test_all_answers_go_however_many_there_are():
+    run = Run({**OWNERS, **entered(MOST + 20)})
+    assert run.ours().acks == MOST + 20
+    assert run.clear(acks=True).acks == 0
     assert run.held == OWNERS
 
 
@@ -289,7 +324,7 @@ def test_a_record_holds_all_that_fits_and_leaves_out_measures_first():
     assert kept.missing == many.missing
     assert kept.metrics < many.metrics
     without_digest = len(replace(kept, digest="").value)
-    assert MAX_MARK - 50 - 40 < without_digest <= MAX_MARK - 50, "a name takes 40, a digest 50"
+    assert MAX_MARK - 80 - 40 < without_digest <= MAX_MARK - 80, "a name takes 40, a digest and a run 80"
     assert Written.of({**VERDICT, "written": kept.value}) == kept
     beside = many.beside(kept)
     assert len((kept | beside).value) <= MAX_MARK

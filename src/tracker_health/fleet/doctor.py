@@ -285,7 +285,7 @@ def examine_wandb(project: str) -> Iterator[Step]:
     """
     from tracker_health.stores.wandb.address import Address, project_of
     from tracker_health.stores.wandb.connection import connect
-    from tracker_health.stores.wandb.project import run_addresses, standings
+    from tracker_health.stores.wandb.project import listed_runs, standings
 
     trials, named = _Trials(), project_of(project)
     with _clean_on_error(trials):
@@ -294,7 +294,7 @@ def examine_wandb(project: str) -> Iterator[Step]:
         if connection is None:
             return
         entity = named.entity or connection.own_entity()
-        step, there = trials.do("read runs", READS, lambda: _read_project(run_addresses(project), entity, named.name))
+        step, there = trials.do("read runs", READS, lambda: _read_project(listed_runs(project), entity, named.name))
         yield step
         address = Address(entity, named.name, f"doctor{uuid.uuid4().hex[:8]}")
         make = partial(_make_online_run, connection, address, trials)  # in a project that is not there, W&B makes it
@@ -312,7 +312,7 @@ def _connect(connection: Any) -> tuple[str, Any]:
     return connection.server, connection
 
 
-def _read_project(runs: Iterator[str], entity: str, name: str) -> str:
+def _read_project(runs: Iterator[object], entity: str, name: str) -> str:
     next(runs, None)
     return f"{entity}/{name}"
 

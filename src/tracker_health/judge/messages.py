@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import CERTAINTIES, Notify
@@ -42,6 +42,7 @@ _MAX_TEXT = 3_000
 _CAUSE = r"[A-Za-z0-9][A-Za-z0-9-]{0,79}"
 _TOLD = re.compile(
     rf"(?:told=({_CAUSE}(?:,{_CAUSE}){{0,{_MOST_CAUSES}}}))?(?: ?due=({_CAUSE})@(\d{{1,12}})#([0-9a-f]{{8}}))?"
+    r"(?: ?of=([0-9a-f]{8}))?"
 )
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 _WORD = re.compile(r"[^\s'\"(),;]+")
@@ -49,6 +50,8 @@ _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?")
 _LONGEST_SUFFIX = 11  # characters of a file's suffix
 _AS_SURE = {"high": 0, "medium": 1, "low": 2} | {word: place for place, word in enumerate(CERTAINTIES)}
 """The place in ``CERTAINTIES`` of how sure a finding is, or a cause."""
+_NOT_AN_ARROW = re.compile("(?<!-)>")
+_LOOK_ALIKES = str.maketrans({"<": "\u2039", "@": "\uff20"})
 _ENDS_OF_PROCESSES = "RUN"
 """Rules with such codes quote what a process said at its end: exceptions, with paths and values in them."""
 
@@ -58,20 +61,23 @@ class SentMessages:
     """About what people were sent a message, as a run keeps it in the tag ``NOTIFIED``.
 
     ``causes``: those of which a message was sent. ``due``: the cause of one that is still to be sent, "" for none;
-    ``since``: when somebody took that over, in seconds since 1970, and ``token``: who, 8 hexadecimal digits.
+    ``since``: when somebody took that over, in seconds since 1970, and ``token``: who, 8 hexadecimal digits. ``run``:
+    the key of the run that it is about, as tags can be copied to another; "" where that is not known.
     """
 
     causes: tuple[str, ...] = ()
     due: str = ""
     since: int = 0
     token: str = ""
+    run: str = ""
 
     @property
     def value(self) -> str:
         """For the tag, "" where there is nothing to say."""
         told = f"told={','.join(self.causes)}" if self.causes else ""
         due = f"due={self.due}@{self.since}#{self.token}" if self.due else ""
-        return f"{told} {due}".strip()
+        run = f"of={self.run}" if self.run else ""
+        return " ".join(filter(None, (told, due, run)))
 
     @classmethod
     def of(cls, text: str) -> SentMessages:
@@ -80,20 +86,29 @@ class SentMessages:
         if found is None:
             return cls()
         causes = tuple(dict.fromkeys(found[1].split(","))) if found[1] else ()
-        return cls(causes=causes[-_MOST_CAUSES:], due=found[2] or "", since=int(found[3] or 0), token=found[4] or "")
+        since, token, run = int(found[3] or 0), found[4] or "", found[5] or ""
+        return cls(causes=causes[-_MOST_CAUSES:], due=found[2] or "", since=since, token=token, run=run)
+
+    def on(self, run: str, *, is_copied: bool) -> SentMessages:
+        """What of it is about the run of this key, on which it stands: nothing but that it is ours, where it or all
+        (``is_copied``) was copied from another.
+        """
+        return SentMessages(run=run) if is_copied or self.run not in ("", run) else replace(self, run="")
+
+    def stamped(self, run: str) -> SentMessages:
+        """The same, to be put onto the run of this key."""
+        return replace(self, run=run if self.causes or self.due else "")
 
     def owing(self, cause: str, now: float, token: str) -> SentMessages:
         """The same, with a message on this cause due; on none where it is ""."""
-        return (
-            SentMessages(causes=self.causes, due=cause, since=int(now), token=token)
-            if cause
-            else SentMessages(causes=self.causes)
-        )
+        if not cause:
+            return SentMessages(causes=self.causes, run=self.run)
+        return replace(self, due=cause, since=int(now), token=token)
 
     def paid(self) -> SentMessages:
         """The same after the message that was due has been sent."""
         left = tuple(one for one in self.causes if one != self.due)
-        return SentMessages(causes=(*left, self.due)[-_MOST_CAUSES:]) if self.due else self
+        return SentMessages(causes=(*left, self.due)[-_MOST_CAUSES:], run=self.run) if self.due else self
 
     def is_overdue(self, now: float) -> bool:
         """Whether a message is due that whoever took it over did not send in time."""
@@ -302,8 +317,11 @@ def _is_path(word: str) -> bool:
     return bool(folder) and suffix[:1].isalpha() and suffix.isalnum() and len(suffix) <= _LONGEST_SUFFIX
 
 
-def fields_of(notices: Sequence[Notice]) -> dict[str, str]:
-    """What a template may name: of one run, or of several of one experiment."""
+def fields_of(of: Sequence[Notice]) -> dict[str, str]:
+    """What a template may name: of one run, or of several of one experiment. Whoever reads it, a chat or a mail, takes
+    nothing of what comes from a run for a mention or a link.
+    """
+    notices = [_harmless(one) for one in of]
     first = notices[0]
     if len(notices) == 1:
         values = {
@@ -342,6 +360,25 @@ def fields_of(notices: Sequence[Notice]) -> dict[str, str]:
         "filter": _filter(first),
     }
     return {**values, "text": _text_of_many(values)}
+
+
+def _harmless(notice: Notice) -> Notice:
+    """The same in characters that look alike, and that no receiver reads as its own: it is not known which one reads a
+    template's words.
+    """
+    return replace(
+        notice,
+        run=_without_markup(notice.run),
+        place=_without_markup(notice.place),
+        name=_without_markup(notice.name),
+        said=_without_markup(notice.said),
+        action=_without_markup(notice.action),
+    )
+
+
+def _without_markup(text: str) -> str:
+    """As text in which Slack, Mattermost, Discord, Teams and a page find no tag, no link, and nobody to call."""
+    return _NOT_AN_ARROW.sub("\u203a", text.translate(_LOOK_ALIKES)).replace("](", "] (").replace("://", ": //")
 
 
 def _text_of_one(notice: Notice, values: Mapping[str, str]) -> str:
@@ -383,24 +420,14 @@ def alert_of(notices: Sequence[Notice], most: int) -> tuple[str, str]:
     """The title, of ``most`` characters, and the text of an alert by W&B, which passes both on to mail and Slack."""
     fields = fields_of(notices)
     about = f"{fields['run']}: {fields['cause']}" if len(notices) == 1 else fields["sentence"]
-    return _without_markup(printable(f"{fields['verdict'].upper()} {about}", most)), _without_markup(fields["text"])
-
-
-def _without_markup(text: str) -> str:
-    """As text that nobody on its way takes for a tag, a link or a mention of everybody."""
-    return text.replace("<", "\u2039").replace(">", "\u203a")
+    return printable(f"{fields['verdict'].upper()} {about}", most), fields["text"]
 
 
 def payload(fields: Mapping[str, str], template: str) -> Any:
     """The JSON to send: Slack's form or, with a ``template`` (JSON as text), that with the fields it names."""
     if not template:
-        return {"text": _in_slack(fields["text"])}
+        return {"text": fields["text"].replace("&", "&amp;")}
     return _filled(json.loads(template), fields)
-
-
-def _in_slack(text: str) -> str:
-    """As text, so that a run's name can address nobody and link nowhere."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _filled(value: Any, fields: Mapping[str, str]) -> Any:

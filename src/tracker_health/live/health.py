@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from numbers import Real
 from typing import Any, Self
 
 from tracker_health.config import Config, preset
@@ -29,6 +30,7 @@ REST = 20.0
 FREE_SECONDS = 1.0
 """So long the looks of a run may take before they rest, so that a short training is judged at every growth too."""
 _PLAN_PARAM = "max_steps"
+_MOST_STEPS = 2**63
 
 
 class LiveHealth:
@@ -87,11 +89,15 @@ class LiveHealth:
         """
         if stop_on not in (None, "warn", "fail"):
             raise ConfigError(f'stop_on={stop_on!r}: it must be "warn", "fail" or None')
-        if plan is not None and not (_is_number(plan) and plan > 0):
+        last = None if plan is None else _number("plan", plan, "it must be the last step, a positive number")
+        if last is not None and not 0 < last < math.inf:
             raise ConfigError(f"plan={plan!r}: it must be the last step, a positive number")
-        for name, value in (("seconds", seconds), ("rest", rest)):
-            if not (_is_number(value) or value == math.inf) or value < 0:
-                raise ConfigError(f"{name}={value!r}: it must be a number, 0 or more")
+        self._seconds, self._rest = (
+            _number(name, value, "it must be a number, 0 or more")
+            for name, value in (("seconds", seconds), ("rest", rest))
+        )
+        if min(self._seconds, self._rest) < 0:
+            raise ConfigError(f"seconds={seconds!r}, rest={rest!r}: both must be 0 or more")
         if params is not None and not isinstance(params, Mapping):
             raise ConfigError(f"params={params!r}: it must be settings by name, as in {{'learning_rate': 0.1}}")
         if on_finding is not None and not callable(on_finding):
@@ -102,10 +108,10 @@ class LiveHealth:
         }  # fmt: skip
         base = preset(config) if isinstance(config, str) else config
         self._judge = LiveJudge(base, Verdict(stop_on) if stop_on else None)
-        self._plan, self._seconds, self._rest = plan, seconds, rest
-        self._params = {str(name): str(value) for name, value in (params or {}).items() if value is not None}
-        if plan is not None:
-            self._params.setdefault(_PLAN_PARAM, f"{plan:g}")
+        self._plan = last
+        self._params = _texts(params or {})
+        if last is not None:
+            self._params.setdefault(_PLAN_PARAM, f"{last:g}")
         self._dry_run, self._on_finding = dry_run, on_finding
         self._history = LoggedSoFar(self._judge.request.roles, "the training")
         self._runs, self._alert, self._marked = LiveRuns(runs), alert, Verdict.PASS
@@ -174,7 +180,11 @@ class LiveHealth:
             return None
 
     def _add(self, metrics: Mapping[str, Any], step: int) -> bool:
-        """Take what was logged; whether something is not finite for the first time."""
+        """Take what was logged; whether something is not finite for the first time. What is logged at a step that no
+        tracker could keep is passed over.
+        """
+        if not -_MOST_STEPS <= step < _MOST_STEPS:
+            return False
         if self._requests is not None and not self._requests.begun:
             self._requests.begin(self._runs.there())
         return self._history.add(_numbers(metrics), step)
@@ -356,8 +366,32 @@ def _again(options: Mapping[str, Any]) -> LiveHealth:
     return LiveHealth(**options)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+def _number(name: str, value: Any, wanted: str) -> float:
+    """A number of Python's or numpy's, which may be infinite.
+
+    Raises:
+        ConfigError: it is none, or larger than any float.
+    """
+    with suppress(OverflowError):
+        if isinstance(value, Real) and not math.isnan(number := float(value)):
+            return number
+    raise ConfigError(f"{name}={_shown(value)}: {wanted}")
+
+
+def _shown(value: object) -> str:
+    with suppress(Exception):  # a number of many digits has no text
+        return printable(repr(value), 80)
+    return f"a {type(value).__name__}"
+
+
+def _texts(params: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as text; without those that have none."""
+    found = {}
+    for name, value in params.items():
+        if value is not None:
+            with suppress(Exception):
+                found[str(name)] = str(value)
+    return found
 
 
 def _numbers(metrics: Mapping[str, Any]) -> Mapping[str, float]:
@@ -367,6 +401,6 @@ def _numbers(metrics: Mapping[str, Any]) -> Mapping[str, float]:
     numbers = {}
     for name, value in metrics.items():
         if not isinstance(value, (str, bytes, bool)):
-            with suppress(TypeError, ValueError, RuntimeError, OverflowError):
+            with suppress(Exception):  # whatever the object of somebody raises, the others are judged
                 numbers[str(name)] = float(value.item() if hasattr(value, "item") else value)
     return numbers

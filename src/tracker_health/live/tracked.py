@@ -15,6 +15,7 @@ from tracker_health.monitor.background import Background
 from tracker_health.monitor.live_alerts import LiveAlerts
 from tracker_health.monitor.measuring_errors import tell
 from tracker_health.monitor.trackers import ActiveRun, active_runs
+from tracker_health.words.stopped import asks
 
 ASK_SECONDS = 30.0
 """How often a training that wants to obey looks for a request."""
@@ -138,7 +139,7 @@ def _look(
                 continue
             is_new = known[place] is not None and text != known[place]
             known[place] = text
-            if text and is_new and (call := asked()) is not None:
+            if is_new and asks(text) and (call := asked()) is not None:
                 call(text)
                 return
         ended.wait(seconds)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracker_health.errors import ConfigError
+from tracker_health.errors import ConfigError, ReadError
+from tracker_health.readers.files.regular_file import open_regular
 from tracker_health.text import printable
 
 FILE = "tracker-health.toml"
@@ -105,10 +106,12 @@ def _shown(path: Path, folder: Path) -> str:
 def _content(path: Path, shown: str) -> bytes:
     shown = printable(shown)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(f"there is no configuration file {shown}") from None
+    except ReadError as error:
+        raise ConfigError(f"{shown}: the configuration cannot be read: {error.message}", "give a file") from None
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"{shown}: the configuration cannot be read: {reason}") from error
@@ -120,9 +123,9 @@ def _content(path: Path, shown: str) -> bytes:
 def _pyproject(path: Path, shown: str) -> bytes | None:
     """The content of a file that is somebody else's, if it mentions us at all: else it is not even parsed."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             mentioned = TABLE[-1].encode() in file.read(MAX_BYTES)
-    except OSError:
+    except (OSError, ReadError):
         return None
     return _content(path, shown) if mentioned else None
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +20,7 @@ from tracker_health.errors import ConfigError, ReadError
 from tracker_health.readers.files.regular_file import open_regular
 from tracker_health.settings.file import MAX_BYTES, Document, document_of
 from tracker_health.settings.layers import Layer, SourcedValue, number_left_out, refuse, written_layer
-from tracker_health.settings.values import FAIL_ON, JUDGING, KEYS, OF_JUDGEMENT, SECTIONS, require_key
+from tracker_health.settings.values import FAIL_ON, JUDGING, JUDGING_SECTIONS, KEYS, OF_JUDGEMENT, SECTIONS, require_key
 from tracker_health.stores.remote import hosts
 from tracker_health.stores.remote.deadline import within
 from tracker_health.stores.remote.web import opener
@@ -42,14 +43,15 @@ _SECONDS = 5.0
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """What a policy says, by dotted key, and which keys it locks. ``origin``: where it is, for messages. ``digest``: 16
-    hexadecimal digits of its content. ``warning``: that an older copy had to do; empty otherwise. ``remarks``: which
-    of the locked keys are of retired rules, and what does nothing as it came from an address.
+    hexadecimal digits that change with what of it can change a verdict, and with nothing else. ``warning``: that an
+    older copy had to do; empty otherwise. ``remarks``: which of the locked keys are of retired rules, and what does
+    nothing as it came from an address.
     """
 
     layer: Mapping[str, SourcedValue]
     locked: tuple[str, ...]
     origin: str
-    digest: str
+    digest: str = ""
     warning: str = ""
     remarks: tuple[str, ...] = ()
     is_remote: bool = False
@@ -77,13 +79,13 @@ class Policy:
         refused = []
         shift = 1 + max((int(key.split(".")[1]) for key in self.layer if is_override(key)), default=-1)
         for key, setting in chosen.items():
-            bare = key.split(".", 2)[2] if is_override(key) else key
+            bare = _bare(key)
             if self.locks(bare) and key not in holding and not self._is_stricter(bare, setting):
                 refused.append(f"{setting.origin}: {printable(bare, 80)} is locked by the policy {self.origin}")
             else:
                 kept[_shifted(key, shift)] = setting
         for key, setting in self.layer.items():
-            if is_override(key) and key.split(".", 2)[2] in holding:
+            if is_override(key) and _bare(key) in holding:
                 continue
             own = kept.get(key)
             joined = own is not None and (key == "ignore" or (key == "select" and key not in holding))
@@ -107,6 +109,10 @@ def _joined(own: SourcedValue, other: SourcedValue) -> SourcedValue:
 def is_override(key: str) -> bool:
     """Whether a dotted key is one of an override."""
     return key.startswith("overrides.")
+
+
+def _bare(key: str) -> str:
+    return key.split(".", 2)[2] if is_override(key) else key
 
 
 def _shifted(key: str, by: int) -> str:
@@ -172,15 +178,30 @@ def _parsed(content: bytes, shown: str) -> Policy:
         key: replace(setting, origin=f"policy {setting.origin}")
         for key, setting in written_layer(document, but=(_LOCKED,)).items()
     }
-    digest = hashlib.sha256(content).hexdigest()[:16]
-    return Policy(
+    policy = Policy(
         layer=layer,
         locked=tuple(locked),
         origin=document.shown,
-        digest=digest,
         remarks=tuple(dict.fromkeys(remarks)),
         is_remote=_is_address(shown),
     )
+    return replace(policy, digest=_digest_of(policy))
+
+
+def _digest_of(policy: Policy) -> str:
+    judging = {key: _plain(one.value) for key, one in policy.layer.items() if _judges(_bare(key))}
+    locked = sorted({key for key in policy.locked if key == _EVERYTHING or _judges(key)})
+    content = json.dumps([judging, locked], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _judges(key: str) -> bool:
+    """Whether a key, of an override without that, decides how a run is judged and what is written."""
+    return key in (*JUDGING, "match") or key.partition(".")[0] in JUDGING_SECTIONS
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else value
 
 
 def _of_judgement(document: Document) -> tuple[Document, list[str]]:

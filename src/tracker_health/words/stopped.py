@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from tracker_health.text import printable
 from tracker_health.words.ending import Ended, Ending
+from tracker_health.words.gap_names import STOP_WANDB_TAG
 
 MOST_CHARACTERS = 300
 """Of the reason: it is one sentence in a table of runs."""
 _MOST_READ = 5000
 _MOST_STEPS = 2**63
+_BY_HAND = frozenset({"stop", "true", "yes", "on", "1"})
 _STOPPED, _ASKED = "stopped", "asked to stop"
 
 
@@ -69,6 +71,14 @@ def stop_of(text: str) -> Stop | None:
             reason = printable(str(content["said"]).partition(": ")[2], MOST_CHARACTERS)
             return Stop(step=step, verdict=verdict, code=code, cause=cause, reason=reason, when=when)
     return None
+
+
+def asks(text: str) -> bool:
+    """Whether a text where a request belongs is one: of ours, W&B's tag, or a word by which people say so. ``false``
+    and a remark are none.
+    """
+    word = text.strip().lower()
+    return word in _BY_HAND or word == STOP_WANDB_TAG or stop_of(text) is not None
 
 
 def _check(content: dict[str, object]) -> str:

@@ -6,6 +6,7 @@ is the tag ``health.verdict`` of MLflow, and the key ``health/verdict`` of a sum
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -79,7 +80,9 @@ TOOL = "tracker-health"
 _PENDING = re.compile(rf"{PENDING}(:[0-9a-f]{{8}})?")
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 _RESERVED = frozenset({VERDICT, DIGEST, WRITTEN, EXIT, SHADOW, LIVE, STOP, STOPPED})
-_DIGEST_ROOM = 50
+_DIGEST_ROOM = 80
+"""For what a record has besides names: its digest, and its run."""
+_RUN = re.compile(r"[0-9a-f]{8}")
 
 
 def is_measure(name: str) -> bool:
@@ -91,6 +94,24 @@ def text_of(marks: Marks, name: str) -> str:
     """The text of a mark, "" where there is none."""
     found = marks.get(name, "")
     return found if isinstance(found, str) else str(found) if isinstance(found, int) else ""
+
+
+def key_of(identity: str) -> str:
+    """What a record has of its run: 8 hexadecimal digits, "" for a run that nothing tells from its copies."""
+    return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:8] if identity else ""
+
+
+def of_run(marks: Marks, identity: str) -> dict[str, Mark]:
+    """The marks of a run. Where their record is another run's, they were copied with its tags or its summary: that
+    annotation was never finished here, and nobody was sent a message about this run.
+    """
+    found, key, written = dict(marks), key_of(identity), Written.of(marks).run
+    is_copied = written not in ("", key)
+    if is_copied and DIGEST in found:
+        found[DIGEST] = PENDING
+    if told := notified_on(found):
+        found[NOTIFIED] = SentMessages.of(told).on(key, is_copied=is_copied).value
+    return found
 
 
 def is_annotated(marks: Marks) -> bool:
@@ -182,13 +203,20 @@ def _listed(marks: Marks, name: str) -> tuple[str, ...]:
 
 
 def entries_on(marks: Marks) -> tuple[Acknowledgement, ...]:
-    """What people answered to the verdicts on a run, each entry a mark of its own, the oldest first."""
+    """What people answered to the verdicts on a run, each entry a mark of its own, the oldest first; of too many the
+    newest.
+    """
+    return in_order(all_entries(marks))
+
+
+def all_entries(marks: Marks) -> tuple[Acknowledgement, ...]:
+    """All that is there of them, however many there are: what is taken off, and counted before that."""
     named = (
         parsed(value, name.removeprefix(ENTRY_PREFIX))
         for name, value in marks.items()
         if name.startswith(ENTRY_PREFIX) and isinstance(value, str) and len(value) <= MAX_ENTRY_CHARACTERS
     )
-    return in_order(one for one in named if one is not None)
+    return tuple(one for one in named if one is not None)
 
 
 def notified_on(marks: Marks) -> str:
@@ -243,7 +271,7 @@ def ours_on(marks: Marks, naming: Callable[[str], str] = str) -> Ours:
         metrics=len(measures),
         files=len(written.all_files),
         note=owns_note(marks),
-        acks=len(entries_on(marks)),
+        acks=len(all_entries(marks)),
     )
 
 
@@ -319,7 +347,8 @@ class Written:
     """The names of our files and marks that a run has; ``metrics`` are the marks that are numbers.
 
     ``missing``: files that could not be uploaded, as far as anybody can tell. ``note``: the description has a block of
-    ours. ``digest``: of the annotation that they are, or the mark of the one under way.
+    ours. ``digest``: of the annotation that they are, or the mark of the one under way. ``run``: ``key_of`` the run
+    that they were written onto, empty where nothing tells that from its copies.
     """
 
     files: frozenset[str] = frozenset()
@@ -328,6 +357,7 @@ class Written:
     missing: frozenset[str] = frozenset()
     note: bool = False
     digest: str = ""
+    run: str = ""
 
     @classmethod
     def of(cls, marks: Marks) -> Written:
@@ -335,7 +365,7 @@ class Written:
         document = _document_of(marks)
         if document is None or not (is_annotated(marks) or document.get("tool") == TOOL):
             return cls()
-        digest = document.get("digest")
+        digest, run = document.get("digest"), document.get("run")
         return cls(
             files=frozenset(filter(is_file_name, _strings(document.get("files")))),
             metrics=frozenset(_strings(document.get("metrics"))),
@@ -344,6 +374,7 @@ class Written:
             missing=frozenset(filter(is_file_name, _strings(document.get("missing")))),
             note=document.get("note", bool(document)) is True,
             digest=digest if isinstance(digest, str) and _is_digest(digest) else "",
+            run=run if isinstance(run, str) and _RUN.fullmatch(run) else "",
         )
 
     @classmethod
@@ -375,6 +406,7 @@ class Written:
             missing=(self.missing | other.missing) - files,
             note=self.note or other.note,
             digest=self.digest,
+            run=self.run,
         )
 
     def beside(self, earlier: Written) -> Written:
@@ -391,6 +423,7 @@ class Written:
                 missing=frozenset(missing),
                 note=self.note,
                 digest=self.digest,
+                run=self.run,
             )
             if not (files or metrics or tags or missing) or len(_document(earlier | kept)) <= MAX_MARK - _DIGEST_ROOM:
                 return kept
@@ -411,6 +444,8 @@ def _document(written: Written) -> str:
     document: dict[str, Any] = {"tool": TOOL}
     if written.digest:
         document["digest"] = written.digest
+    if written.run:
+        document["run"] = written.run
     document |= {"files": sorted(written.files), "metrics": sorted(written.metrics), "tags": sorted(written.tags)}
     document["note"] = written.note
     if written.missing:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Protocol, cast
 from tracker_health.errors import StoreRefused
 from tracker_health.evidence import Request, RunRef
 from tracker_health.judge.annotations import EXIT, NOTIFIED, SHADOW, Annotations, Shadow
+from tracker_health.judge.messages import SentMessages
 from tracker_health.stores.base import Cleared, Ours, Recorded, StoredRun
 from tracker_health.stores.common import answers
 from tracker_health.stores.common.ownership import in_the_way
@@ -18,6 +19,7 @@ from tracker_health.stores.common.record import (
     Marks,
     Written,
     entries_on,
+    key_of,
     notified_on,
     ours_on,
     recorded_on,
@@ -27,7 +29,7 @@ from tracker_health.stores.common.record import (
 )
 from tracker_health.stores.common.writing import Writing
 from tracker_health.words.acknowledgements import Acknowledgement, on_evidence
-from tracker_health.words.stopped import stop_of
+from tracker_health.words.stopped import asks, stop_of
 from tracker_health.words.verdict import Verdict
 
 
@@ -183,7 +185,7 @@ class TrackedRun(StoredRun):
         with self.writing(self._of_a_mark(NOTIFIED), live=True):
             ours = NOTIFIED in Written.of(self.marks).tags or not text_of(self.marks, NOTIFIED) or self.notified()
             if ours:
-                self.set_marks({NOTIFIED: value})
+                self.set_marks({NOTIFIED: SentMessages.of(value).stamped(key_of(self.record.identity)).value})
 
     def write_shadow(self, shadow: Shadow) -> None:
         """Put what is only tried out onto the run, in the place of an earlier one, and nothing else.
@@ -208,7 +210,7 @@ class TrackedRun(StoredRun):
 
     def asked_to_stop(self) -> bool:
         """Whether the run asks its training to stop."""
-        return bool(self.marks.get(STOP))
+        return asks(text_of(self.marks, STOP))
 
     def ask_to_stop(self, request: str) -> None:
         """Ask the training of a run that goes on to stop: one that wants to obey looks for that on its own run. What

@@ -35,6 +35,7 @@ from tracker_health.judge.annotations import (
     Annotations,
     incomplete,
 )
+from tracker_health.judge.messages import SentMessages
 from tracker_health.report.result import SCHEMA
 from tracker_health.stores.base import Cleared, NoPlace, StoredRun, WrittenInPart
 from tracker_health.stores.common.exits import is_exit_value
@@ -53,11 +54,12 @@ from tracker_health.stores.common.record import (
     WRITTEN,
     Marks,
     Written,
+    all_entries,
     bears_verdict,
-    entries_on,
     is_annotated,
     is_legible,
     is_measure,
+    key_of,
     names_in_the_way,
     ours_by_form,
     owns_note,
@@ -76,7 +78,7 @@ class Writing:
     """
 
     def __init__(self, run: StoredRun, *, described: bool = False) -> None:
-        self._run, self._shown = run, run.record.shown
+        self._run, self._shown, self._key = run, run.record.shown, key_of(run.record.identity)
         self._mark = self._pending = f"{PENDING}:{secrets.token_hex(4)}"
         self._touched: Written | None = None
         self._problems: list[str] = []
@@ -129,7 +131,7 @@ class Writing:
         undeleted = Written(files=(left & (self._earlier.all_files | OUR_FILES)) - missing, missing=missing)
         note, described = self._note(annotations.note)
         digest = incomplete(annotations.digest) if self._problems else annotations.digest
-        record = replace(new.without(lost) | undeleted, note=described, digest=digest)
+        record = replace(new.without(lost) | undeleted, note=described, digest=digest, run=self._key)
         kept = {name: value for name, value in values.items() if name in new.names}
         self._finish({**self._stale(new.names), **kept, **self._loose(annotations.exit), **note}, record, annotations)
         omitted = (*self._left_out(values, new), *self._omitted)
@@ -140,7 +142,7 @@ class Writing:
 
     def clear(self, *, acks: bool) -> Cleared:
         """See ``TrackedRun.clear``."""
-        entries = [f"{ENTRY_PREFIX}{one.id}" for one in entries_on(self._marks)]
+        entries = [f"{ENTRY_PREFIX}{one.id}" for one in all_entries(self._marks)]
         left = 0 if acks else len(entries)
         if self._run.is_whole or self._earlier.all_files:
             with suppress(*() if self._run.is_whole else (RunError,)):  # MLflow clears what it can reach
@@ -189,8 +191,12 @@ class Writing:
         metrics = {name: float(value) for name, value in annotations.metrics.items() if math.isfinite(value)}
         if self._run.is_charted and metrics.keys() <= {SEVERITY}:
             metrics = {}
-        tags = {name: _cut(value) for name, value in annotations.tags.items() if value}
+        tags = {name: _cut(self._stamped(name, value)) for name, value in annotations.tags.items()}
+        tags = {name: value for name, value in tags.items() if value}
         return {**metrics, **tags, **self._run.marks_of_files(annotations.files)}
+
+    def _stamped(self, name: str, value: str) -> str:
+        return SentMessages.of(value).stamped(self._key).value if name == NOTIFIED else value
 
     def _ours_of(self, annotations: Annotations | None, values: Mapping[str, Any]) -> Written:
         """The names to write: all but those of marks that are the owner's."""
@@ -277,7 +283,7 @@ class Writing:
         self._before = dict(self._marks)
 
     def _marked(self, names: Written) -> Written:
-        return replace(names, digest=self._pending)
+        return replace(names, digest=self._pending, run=self._key)
 
     def _require_mark(self) -> None:
         """Take the run as it is now, which nobody else has begun to write."""

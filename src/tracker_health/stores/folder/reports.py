@@ -41,7 +41,8 @@ class ReportedRun(TrackedRun):
 
     @property
     def record(self) -> RunRecord:
-        return replace(self._run.record, marks=self._marks, naming="health/annotation.json: {}".format)
+        # By its folder's name, what lies there is of this run.
+        return replace(self._run.record, marks=self._marks, naming="health/annotation.json: {}".format, identity="")
 
     def _marks(self) -> Mapping[str, Any]:
         """Those of the folder, and of the run what is no verdict."""

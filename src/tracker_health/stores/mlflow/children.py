@@ -47,7 +47,7 @@ def _below(client: MlflowClient, run: Any) -> Iterator[Any]:
 def _child(record: Any) -> Child:
     info = record.info
     ref = RunRef(store="mlflow", id=info.run_id, name=info.run_name or info.run_id)
-    known = tagged(ref, marks_in(record.data.tags), user="", started=None, last_step=None)
+    known = tagged(ref, marks_in(record), user="", started=None, last_step=None)
     return Child(
         id=ref.id,
         name=ref.name,

@@ -123,7 +123,7 @@ def swept_runs(
             random.shuffle(chosen)
             chosen.sort(key=lambda record: not latest_points(record))  # a parent tells how the runs below it fared
             for listed in _expected(chosen, client, uri, batch):
-                info, marks = listed.record.info, marks_in(listed.record.data.tags)
+                info, marks = listed.record.info, marks_in(listed.record)
                 silent = info.status == "RUNNING"
                 state = json.dumps([info.status, info.end_time, last_heard(listed.record), marks.get(DIGEST)])
                 annotated = is_finished(marks) or shadow_on(marks) is not None
@@ -152,7 +152,7 @@ def tagged_runs(
     experiments = _experiments(client, uri, names)
     for page in _pages(client, uri, experiments, " and ".join(filter(None, (where, recent)))):
         for record in page:
-            info, marks = record.info, marks_in(record.data.tags)
+            info, marks = record.info, marks_in(record)
             yield tagged(
                 ref_of(record, uri),
                 marks,
@@ -174,27 +174,33 @@ def standings(name: str, tracking_uri: str | None) -> Iterator[tuple[str, Standi
     client, uri, names = _opened([name], tracking_uri)
     for page in _pages(client, uri, _experiments(client, uri, names), ""):
         for record in page:
-            yield record.info.run_id, standing(marks_in(record.data.tags), live=record.info.status == "RUNNING")
+            yield record.info.run_id, standing(marks_in(record), live=record.info.status == "RUNNING")
 
 
 def _expected(page: Sequence[Any], client: MlflowClient, uri: str, batch: Batch) -> list[ListedMlflowRun]:
     for record in page:
         latest = {name: point.step for name, point in latest_points(record).items()}
-        batch.histories.expect(record.info.run_id, latest, annotated=is_finished(marks_in(record.data.tags)))
+        batch.histories.expect(record.info.run_id, latest, annotated=is_finished(marks_in(record)))
     return [ListedMlflowRun(record, client, uri, batch) for record in page]
 
 
 def _may_be_silent(record: Any, period: Period) -> bool:
     """Whether a run is silent, but for the runs below it, or has a verdict that says so."""
     heard = last_heard(record) / 1000
-    recorded = recorded_on(marks_in(record.data.tags))
+    recorded = recorded_on(marks_in(record))
     is_called_so = recorded is not None and recorded.ended == Ended.SILENT
     return period.since <= heard and (heard <= period.silent_since or is_called_so)
 
 
+class _Id(str):
+    """The id of an experiment, out of the address of its page: never the name of another one."""
+
+    __slots__ = ()
+
+
 def _opened(names: Sequence[str], tracking_uri: str | None) -> tuple[MlflowClient, str, list[str]]:
     """The store of experiments that are given as names, ids, or addresses of their pages: a client, its URI, and the
-    experiments by name or id.
+    experiments by name or id, those of pages as ``_Id``.
 
     Raises:
         RunNotFound: the addresses are of several servers.
@@ -210,16 +216,16 @@ def _opened(names: Sequence[str], tracking_uri: str | None) -> tuple[MlflowClien
     return client, uri, [_of_page(pages[name].group(2)) if name in pages else name for name in names]
 
 
-def _of_page(encoded: str) -> str:
+def _of_page(encoded: str) -> _Id:
     decoded = decoded_once(encoded)
-    if decoded is None:
-        raise RunNotFound(f"{printable(encoded, 80)} in the address of a page is not percent-encoded UTF-8")
-    return decoded
+    if decoded is None or not _EXPERIMENT_ID.fullmatch(decoded):
+        raise RunNotFound(f"{printable(encoded, 80)} in the address of a page is no id of an experiment")
+    return _Id(decoded)
 
 
 def _named(client: MlflowClient, name: str) -> Any:
-    """The experiment of that name, or else of that id; None where there is neither."""
-    found = client.get_experiment_by_name(name)
+    """The experiment of that name, or else of that id; None where there is neither. Of an ``_Id`` only of that."""
+    found = None if isinstance(name, _Id) else client.get_experiment_by_name(name)
     if found is not None or not _EXPERIMENT_ID.fullmatch(name):
         return found
     from mlflow.exceptions import MlflowException

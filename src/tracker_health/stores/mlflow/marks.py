@@ -43,6 +43,7 @@ from tracker_health.stores.common.record import (
     Written,
     is_annotated,
     is_measure,
+    of_run,
     presumed,
     text_of,
 )
@@ -87,9 +88,9 @@ def latest_points(run: Any) -> dict[str, Any]:
     return {metric.key: metric for metric in run.data.to_proto().metrics}
 
 
-def marks_in(tags: Mapping[str, str]) -> dict[str, Mark]:
-    """The marks among a run's tags."""
-    return _parsed(tags).marks
+def marks_in(run: Any) -> dict[str, Mark]:
+    """The marks among the tags of MLflow's record of a run."""
+    return of_run(_parsed(run.data.tags).marks, run.info.run_id)
 
 
 def called(name: str) -> str:
@@ -190,7 +191,7 @@ class MlflowMarks(dict[str, Mark]):
         }
         tags = run.data.tags
         parsed = _parsed(tags)
-        super().__init__(parsed.marks)
+        super().__init__(of_run(parsed.marks, self._id))
         self |= {name: OWNERS if point.step else point.value for name, point in self._latest.items()}
         if NOTE_TAG in tags:
             self[NOTE] = tags[NOTE_TAG]

@@ -144,6 +144,7 @@ class MlflowRun(TrackedRun):
             ref=ref_of(self._run, self._uri),
             shown=f"MLflow run {self._run.info.run_id}",
             marks=lambda: self._marks,
+            identity=self._run.info.run_id,
             naming=called,
             traits=self._traits,
             remarks=self._remarks,

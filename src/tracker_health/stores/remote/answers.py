@@ -103,12 +103,28 @@ class _BoundedAdapter:
             # Out of the address, a file of passwords, or from what MLflow was given.
             del request.headers["Authorization"]
             hosts.withhold(request.url)
+        if not hosts.is_trusted(request.url):
+            _withhold_passwords_of_a_file(request)
         where = printable(without_userinfo(request.url), 300)
         note_request(request.method, request.url)
         with _placed(where):
             response = super().send(request, *arguments, **options)  # type: ignore[misc]
         _limit_unpacked(response, where)
         return response
+
+
+def _withhold_passwords_of_a_file(request: Any) -> None:
+    """Take off what the library read in ``.netrc``, which it does for every host: here one that the user has not named
+    as a tracker. A user and password in the address itself are sent, as they are meant for it.
+    """
+    from requests.auth import _basic_auth_str
+    from requests.utils import get_netrc_auth
+
+    kept = get_netrc_auth(request.url)
+    if kept and request.headers.get("Authorization") == _basic_auth_str(*kept):
+        del request.headers["Authorization"]
+        request.prepare_auth(None)
+        hosts.withhold(request.url)
 
 
 @contextmanager

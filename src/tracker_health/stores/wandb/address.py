@@ -37,6 +37,12 @@ class Address(NamedTuple):
     run: str
     server: str = ""
 
+    @property
+    def shown(self) -> str:
+        """As it is printed: what ``address_of`` makes this of again, where W&B permits such an id."""
+        entity = f"{self.entity}/" if self.entity else ""
+        return f"wandb:{entity}{self.project}/{self.run}"
+
 
 class Project(NamedTuple):
     """A project of W&B. ``entity``: empty for the user's own. ``sweep``: the id of the one of its sweeps that is meant,
@@ -55,11 +61,6 @@ def address_of(text: str) -> Address | None:
     Raises:
         RunNotFound: it is meant for W&B, and names no run.
     """
-    if _SWEEP.fullmatch(text) and (is_of_wandb(text) or "://" not in text):
-        shown = printable(without_userinfo(text))
-        raise RunNotFound(f"{shown} is a sweep of W&B, not a run", "annotate --project ENTITY/PROJECT/sweeps/ID")
-    if short := _SHORT.fullmatch(text):
-        return Address(short.group(1) or "", short.group(2), short.group(3))
     page = _PAGE.fullmatch(text)
     if page is not None:
         server, *names = page.groups()
@@ -67,6 +68,11 @@ def address_of(text: str) -> Address | None:
         if all(re.fullmatch(_NAME, name) for name in decoded):
             entity, project, run = decoded
             return Address(entity, project, run, server)
+    if _SWEEP.fullmatch(text) and (is_of_wandb(text) or "://" not in text):
+        shown = printable(without_userinfo(text))
+        raise RunNotFound(f"{shown} is a sweep of W&B, not a run", "annotate --project ENTITY/PROJECT/sweeps/ID")
+    if short := _SHORT.fullmatch(text):
+        return Address(short.group(1) or "", short.group(2), short.group(3))
     if text.lower().startswith("wandb:") or _is_of_cloud(text):
         raise RunNotFound(f"{printable(without_userinfo(text))} does not name a run of Weights & Biases", _HINT)
     return None

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Request
@@ -103,8 +104,8 @@ class ArtifactModel(Undescribed):
     def url(self) -> str:
         source = self._artifact
         name, _, version = source.source_name.rpartition(":")
-        place = f"{source.source_entity}/{source.source_project}/artifacts/{source.type}/{name}/{version}"
-        return f"{self._connection.app}/{place}"
+        named = [source.source_entity, source.source_project, "artifacts", source.type, name, version]
+        return f"{self._connection.app}/{'/'.join(quote(str(one), safe='') for one in named)}"
 
     @property
     def state(self) -> str:

@@ -20,7 +20,7 @@ from tracker_health.run_files.reading import opened_files
 from tracker_health.run_files.tree import FileEvidence, RunFile, Tracked
 from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.locks import one_at_a_time
-from tracker_health.stores.common.record import ENTRY_PREFIX, LIVE, NATIVE, STOP, Written, entries_on
+from tracker_health.stores.common.record import ENTRY_PREFIX, LIVE, NATIVE, STOP, Written, entries_on, of_run
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.all_checkpoints import saved_by
@@ -121,6 +121,7 @@ class OnlineRun(TrackedRun):
             ref=ref_of(self._run, self._address, self._connection.app),
             shown=f"W&B run {'/'.join(self._address[:3])}",
             marks=lambda: self._marks,
+            identity=self._run.id,
             naming=_called,
             placing=place_of,
             traits=self._traits,
@@ -275,7 +276,7 @@ class OnlineRun(TrackedRun):
         """
         found = marks_in(self._run.summary_metrics)
         found |= marks_of_tags(self._run.tags, found)
-        return found | self._own.marks(found)
+        return of_run(found | self._own.marks(found), self._run.id)
 
     def set_marks(self, changes: Mapping[str, Any]) -> frozenset[str]:
         before = self._marks

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from tracker_health.errors import ConfigError, RunNotFound
 from tracker_health.evidence.kin import Kin, results_of, settings_of_kin
 from tracker_health.stores.base import TaggedRun
-from tracker_health.stores.common.record import tagged
+from tracker_health.stores.common.record import of_run, tagged
 from tracker_health.stores.common.standing import Standing, standing
 from tracker_health.stores.found import Period
-from tracker_health.stores.wandb.address import Project, address_of, project_of
+from tracker_health.stores.wandb.address import Address, Project, project_of
 from tracker_health.stores.wandb.connection import Connection, connect, pages
 from tracker_health.stores.wandb.marks import marks_in, marks_of_tags
 from tracker_health.stores.wandb.online import (
@@ -35,9 +35,25 @@ _PAGE = 100
 _CHARACTERS, _MOST_KEYS = 200, 20_000
 
 
-def run_addresses(name: str, where: str = "") -> Iterator[str]:
-    """The runs of ``ENTITY/PROJECT``, ``PROJECT`` of one's own, or of one sweep of it (``/sweeps/ID`` behind that), as
-    ``wandb:ENTITY/PROJECT/RUN``, the newest first.
+@dataclass(frozen=True)
+class ListedOnlineRun:
+    """A run as a search found it, opened by what its server calls it and not by its text, ``wandb:ENTITY/PROJECT/RUN``:
+    that may say something else, where a project is called ``sweeps``.
+    """
+
+    address: Address
+
+    def __str__(self) -> str:
+        return self.address.shown
+
+    def open(self) -> OnlineRun:
+        """The run as it is now."""
+        return open_online_run(self.address)
+
+
+def listed_runs(name: str, where: str = "") -> Iterator[ListedOnlineRun]:
+    """The runs of ``ENTITY/PROJECT``, ``PROJECT`` of one's own, or of one sweep of it (``/sweeps/ID`` behind that), the
+    newest first.
 
     ``where``: a filter in W&B's own language, as JSON.
 
@@ -47,7 +63,7 @@ def run_addresses(name: str, where: str = "") -> Iterator[str]:
         RunError: the server cannot be reached, or does not understand the filter.
     """
     for _, address in _runs(name, _filters(where)):
-        yield address
+        yield ListedOnlineRun(address)
 
 
 @dataclass(frozen=True)
@@ -59,32 +75,30 @@ class SweptOnlineRun:
     annotated: bool
     silent: bool
     since: float | None
-    kin: Kin | None = None
+    kin: Kin | None
+    _listed: ListedOnlineRun = field(repr=False)
 
     def __str__(self) -> str:
         return self.name
 
     def open(self) -> OnlineRun:
         """The run as it is now."""
-        address = address_of(self.name)
-        if address is None:
-            raise RunNotFound(f"{printable(self.name)} is no run of W&B")
-        return open_online_run(address)
+        return self._listed.open()
 
 
 def swept_runs(name: str, period: Period, *, kin: bool = False) -> Iterator[SweptOnlineRun]:
     """The runs of a project that a sweep is about. ``kin``: with their relations, for which more of each is listed.
 
     Raises:
-        RunError: as for ``run_addresses``.
+        RunError: as for ``listed_runs``.
     """
     for run, address in _runs(name, {}, lazy=not kin):
         heard, live = heard_of(run), is_live(run)
         if period.since <= heard and not (live and heard > period.silent_since):
             annotated = bool(OWN_TAGS.intersection(run.tags))
-            related = kin_of(run, address.removeprefix("wandb:").rpartition("/")[0]) if kin else None
+            related = kin_of(run, "/".join(address[:2])) if kin else None
             state = json.dumps([run.state, heard, sorted(run.tags)])
-            yield SweptOnlineRun(address, state, annotated, live, heard, related)
+            yield SweptOnlineRun(address.shown, state, annotated, live, heard, related, ListedOnlineRun(address))
 
 
 def tagged_runs(name: str, where: str = "", since: float | None = None, *, kin: bool = False) -> Iterator[TaggedRun]:
@@ -92,13 +106,13 @@ def tagged_runs(name: str, where: str = "", since: float | None = None, *, kin: 
     since 1970) or later. ``kin``: with their relations.
 
     Raises:
-        RunError: as for ``run_addresses``.
+        RunError: as for ``listed_runs``.
     """
-    for run, text in _runs(name, _filters(where), lazy=False):
-        address, started = address_of(text), seconds_of(run.created_at)
-        if address and not (since is not None and started is not None and started < since):
+    for run, address in _runs(name, _filters(where), lazy=False):
+        started = seconds_of(run.created_at)
+        if not (since is not None and started is not None and started < since):
             ref = ref_of(run, address, connect().app)
-            marks, user = marks_in(run.summary_metrics), str(getattr(run.user, "username", ""))
+            marks, user = of_run(marks_in(run.summary_metrics), str(run.id)), str(getattr(run.user, "username", ""))
             yield tagged(
                 ref,
                 marks,
@@ -141,10 +155,10 @@ def standings(name: str) -> Iterator[tuple[str, Standing]]:
     """The ids of a project's runs, the newest first, and how each stands by its record; files are not looked at.
 
     Raises:
-        RunError: as for ``run_addresses``.
+        RunError: as for ``listed_runs``.
     """
     for run, _ in _runs(name, {}, lazy=False):
-        marks = marks_in(run.summary_metrics)
+        marks = of_run(marks_in(run.summary_metrics), str(run.id))
         yield str(run.id), standing(marks | marks_of_tags(run.tags, marks), live=is_live(run))
 
 
@@ -163,7 +177,7 @@ def may_write(name: str) -> bool | None:
     return None if there.get("readOnly") is None else not there["readOnly"]
 
 
-def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[tuple[Any, str]]:
+def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[tuple[Any, Address]]:
     """The SDK's runs of a project, with their addresses, the newest first; not ``lazy``: with their summaries."""
     project = project_of(name)
     connection = connect(project.server)
@@ -178,7 +192,7 @@ def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[
     try:
         for run in pages(connection, doing, listed, _PAGE):
             is_empty = False
-            yield run, f"wandb:{entity}/{project.name}/{run.id}"
+            yield run, Address(entity, project.name, str(run.id))
     except RunNotFound:
         raise RunNotFound(f"there is no W&B project {printable(path, 200)}", "check entity and project") from None
     if project.sweep and is_empty:  # for W&B runs of a sweep that is not there are none
