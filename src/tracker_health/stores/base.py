@@ -123,7 +123,6 @@ class RunRecord:
     ``is_over``: it does not go on. ``last_step``: of its history, None where that is not known. ``shared``: several
     people write to its store. ``why_not_asked``: why its training cannot be asked to stop.
 
-    ``identity``: what tells it from another run that its marks were copied to; empty where a copy is the same run.
     ``state``: how far it has come, and ``still``: whether nothing has come since it was in such a state. ``evidence``:
     how far it has come, whatever settings make of it: what acknowledgements are about. ``identity``: what tells it from
     another run that its marks were copied to; empty where a copy counts as the same run.
