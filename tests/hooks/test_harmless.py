@@ -15,7 +15,7 @@ from contextlib import suppress
 import pytest
 
 from tracker_health import hooks
-from tracker_health.hooks import exec_log, finish, imports, patches
+from tracker_health.hooks import early, exec_log, finish, imports, patches
 from tracker_health.hooks import judge_client as judge
 from tracker_health.hooks import judge_process as worker
 from tracker_health.hooks.exec_log import RunToJudge
@@ -62,7 +62,7 @@ def test_a_verdict_that_takes_too_long_is_not_waited_for(workplace):
 
 def test_no_interpreter_no_room_no_standard_error(monkeypatch, tmp_path, capsys):
     run = RunToJudge(run=str(tmp_path), folder=str(tmp_path))
-    monkeypatch.setattr(finish, "_home", os.getpid())
+    monkeypatch.setattr(early, "_home", os.getpid())
     monkeypatch.setenv(judge.BUDGET, "60")
     for broken in ("", "/no/such/python", sys.executable):
         monkeypatch.setattr(judge, "_judges", {})
@@ -99,7 +99,7 @@ def silent(monkeypatch):
 
     monkeypatch.setattr(judge, "_start", start)
     monkeypatch.setattr(judge, "_judges", {})
-    monkeypatch.setattr(finish, "_home", os.getpid())
+    monkeypatch.setattr(early, "_home", os.getpid())
     monkeypatch.setattr(finish, "_owners", {})
     monkeypatch.delenv("TRACKER_HEALTH_DISABLED", raising=False)
     for name in finish._RANKS:
