@@ -15,7 +15,7 @@ from contextlib import suppress
 import pytest
 
 from tracker_health import hooks
-from tracker_health.hooks import early, exec_log, finish, imports, patches
+from tracker_health.hooks import early, exec_log, finish, guard, imports, patches
 from tracker_health.hooks import judge_client as judge
 from tracker_health.hooks import judge_process as worker
 from tracker_health.hooks.exec_log import RunToJudge
@@ -148,7 +148,7 @@ def test_runs_that_end_beside_a_judge_that_hangs_are_given_up_in_the_end(
 ):
     if launcher:
         (tmp_path / "exec_log").touch()
-        monkeypatch.setenv(exec_log.VARIABLE, str(tmp_path / "exec_log"))
+        monkeypatch.setenv(guard.EXEC_LOG, str(tmp_path / "exec_log"))
     monkeypatch.setenv(judge.BUDGET, "0.1")
     monkeypatch.setattr(judge, "MOST_OUTGOING", 10_000)
     for _ in range(2000):
@@ -627,7 +627,7 @@ def test_a_tracker_that_cannot_be_hooked_onto_is_told_of_in_one_line(monkeypatch
 def test_a_exec_log_that_was_cut_off(tmp_path, monkeypatch):
     path = tmp_path / "exec_log"
     path.touch()
-    monkeypatch.setenv(exec_log.VARIABLE, str(path))
+    monkeypatch.setenv(guard.EXEC_LOG, str(path))
     other = RunToJudge(run="mlflow:y", folder="/", log="/x.wandb")
     exec_log.note("start", RUN)
     exec_log.note("start", other)
