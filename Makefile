@@ -71,12 +71,13 @@ new-rule: $(VENV)/.dev-installed
 	@$(BIN)/python scripts/new_rule.py '$(NAME)' --package '$(PACKAGE)' --letters '$(LETTERS)'
 
 # The tests that draw their input, with input not drawn before, ROUNDS times over; then every reader on ATTEMPTS spoilt
-# files, of which it prints the numbers.
+# files, and every endpoint of a server that would use us up: of both it prints the numbers.
 fuzz: $(VENV)/.dev-installed
 	for round in $$(seq $(ROUNDS)); do \
 	    $(BIN)/python -m pytest -n auto -q -m "hypothesis and not slow" --hypothesis-profile=fuzz --hypothesis-seed=random $(ARGS) || exit; \
 	done
 	$(BIN)/python -m tests.fuzz --attempts $(ATTEMPTS)
+	$(BIN)/python -m tests.fuzz.servers
 
 # The tests that need other people's trainers, with tiny models made on the spot: nothing is downloaded.
 frameworks: $(VENV)/.frameworks-installed

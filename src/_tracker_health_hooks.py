@@ -8,6 +8,11 @@ A module of its own, outside of the package: whatever may be wrong with that, ML
 
 import os
 
+_OFF = ("", "0", "false", "no", "off")
+_CONFIGURATION_BYTES = 2**18
+_CONFIGURATION = (("tracker-health.toml", b""), ("pyproject.toml", b"tracker-health"))
+"""Files by which the hooks may be switched on, and what is in them then: the package finds no others."""
+
 
 class RunContextProvider:
     """Gives no tags: MLflow just has no other place from which a package is imported with it."""
@@ -21,8 +26,41 @@ class RunContextProvider:
         return {}
 
 
+def _is_on(name: str) -> bool:
+    return os.environ.get(name, "").strip().lower() not in _OFF
+
+
+def _may_be_wanted() -> bool:
+    """Whether it is worth to ask the package whether the hooks are wanted: everybody who uses MLflow comes by here."""
+    if os.environ.get("TRACKER_HEALTH_AUTO", "").strip():
+        return _is_on("TRACKER_HEALTH_AUTO")
+    return bool(os.environ.get("TRACKER_HEALTH_CONFIG")) or _is_configured(os.getcwd())  # noqa: PTH109
+
+
+def _is_configured(folder: str) -> bool:
+    """Whether there is a file of ours in a folder or above it."""
+    while not any(_mentions(os.path.join(folder, name), word) for name, word in _CONFIGURATION):  # noqa: PTH118
+        above = os.path.dirname(folder)  # noqa: PTH120
+        if above == folder:
+            return False
+        folder = above
+    return True
+
+
+def _mentions(path: str, word: bytes) -> bool:
+    if not os.path.isfile(path):  # noqa: PTH113
+        return False
+    if not word:
+        return True
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            return word in file.read(_CONFIGURATION_BYTES)
+    except OSError:
+        return False
+
+
 try:
-    if os.environ.get("TRACKER_HEALTH_DISABLED", "").strip().lower() in ("", "0", "false", "no", "off"):
+    if not _is_on("TRACKER_HEALTH_DISABLED") and _may_be_wanted():
         from tracker_health.hooks import autolog_if_wanted
 
         autolog_if_wanted()

@@ -11,8 +11,8 @@ import pytest
 
 BEGIN = """
 import atexit, os, signal, sys, threading, time
-from tracker_health.hooks import ends
-ends.watch()
+from tracker_health.hooks import early, ends
+early.watch()
 atexit.register(lambda: print("saw", ends.end_of_process().ending))
 """
 CAUGHT = """
@@ -81,7 +81,7 @@ def run(script, *options):
 @pytest.mark.thinned(2)
 def test_what_is_seen_and_that_the_end_is_the_same(name):
     script, code, seen = ENDS[name]
-    watched, unwatched = run(BEGIN + script), run(BEGIN.replace("ends.watch()", "") + script)
+    watched, unwatched = run(BEGIN + script), run(BEGIN.replace("early.watch()", "") + script)
     assert watched.returncode == unwatched.returncode == code, watched.stderr
     assert seen in watched.stdout
     same = [line for line in watched.stderr.splitlines() if not line.startswith("  File")]
@@ -169,7 +169,9 @@ def test_an_exit_that_travels_to_a_python_without_us():
 def test_a_function_of_pythons_end_that_calls_sys_exit():
     """Python takes no notice of it."""
     script = "import atexit, sys\natexit.register(lambda: print('saw', ends.end_of_process().ending))\n"
-    done = run(script + "from tracker_health.hooks import ends\nends.watch()\natexit.register(lambda: sys.exit(3))")
+    done = run(
+        script + "from tracker_health.hooks import early, ends\nearly.watch()\natexit.register(lambda: sys.exit(3))"
+    )
     assert (done.returncode, done.stdout) == (0, f"{NOTHING}\n")
 
 
@@ -182,6 +184,6 @@ def test_at_a_prompt_nothing_ends_with_an_error():
 
 
 def test_hooks_that_are_taken_off():
-    script = "import sys; before = sys.exit, type(exit).__call__\nfrom tracker_health.hooks import ends\n"
-    script += "ends.watch(); ends.watch(); ends.forget()\nprint(before == (sys.exit, type(exit).__call__))"
+    script = "import sys; before = sys.exit, type(exit).__call__\nfrom tracker_health.hooks import early\n"
+    script += "early.watch(); early.watch(); early.forget()\nprint(before == (sys.exit, type(exit).__call__))"
     assert run(script).stdout == "True\n"

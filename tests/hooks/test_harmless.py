@@ -15,7 +15,7 @@ from contextlib import suppress
 import pytest
 
 from tracker_health import hooks
-from tracker_health.hooks import exec_log, finish, imports, patches
+from tracker_health.hooks import early, exec_log, finish, guard, imports, patches
 from tracker_health.hooks import judge_client as judge
 from tracker_health.hooks import judge_process as worker
 from tracker_health.hooks.exec_log import RunToJudge
@@ -62,7 +62,7 @@ def test_a_verdict_that_takes_too_long_is_not_waited_for(workplace):
 
 def test_no_interpreter_no_room_no_standard_error(monkeypatch, tmp_path, capsys):
     run = RunToJudge(run=str(tmp_path), folder=str(tmp_path))
-    monkeypatch.setattr(finish, "_home", os.getpid())
+    monkeypatch.setattr(early, "_home", os.getpid())
     monkeypatch.setenv(judge.BUDGET, "60")
     for broken in ("", "/no/such/python", sys.executable):
         monkeypatch.setattr(judge, "_judges", {})
@@ -99,7 +99,7 @@ def silent(monkeypatch):
 
     monkeypatch.setattr(judge, "_start", start)
     monkeypatch.setattr(judge, "_judges", {})
-    monkeypatch.setattr(finish, "_home", os.getpid())
+    monkeypatch.setattr(early, "_home", os.getpid())
     monkeypatch.setattr(finish, "_owners", {})
     monkeypatch.delenv("TRACKER_HEALTH_DISABLED", raising=False)
     for name in finish._RANKS:
@@ -148,7 +148,7 @@ def test_runs_that_end_beside_a_judge_that_hangs_are_given_up_in_the_end(
 ):
     if launcher:
         (tmp_path / "exec_log").touch()
-        monkeypatch.setenv(exec_log.VARIABLE, str(tmp_path / "exec_log"))
+        monkeypatch.setenv(guard.EXEC_LOG, str(tmp_path / "exec_log"))
     monkeypatch.setenv(judge.BUDGET, "0.1")
     monkeypatch.setattr(judge, "MOST_OUTGOING", 10_000)
     for _ in range(2000):
@@ -627,7 +627,7 @@ def test_a_tracker_that_cannot_be_hooked_onto_is_told_of_in_one_line(monkeypatch
 def test_a_exec_log_that_was_cut_off(tmp_path, monkeypatch):
     path = tmp_path / "exec_log"
     path.touch()
-    monkeypatch.setenv(exec_log.VARIABLE, str(path))
+    monkeypatch.setenv(guard.EXEC_LOG, str(path))
     other = RunToJudge(run="mlflow:y", folder="/", log="/x.wandb")
     exec_log.note("start", RUN)
     exec_log.note("start", other)

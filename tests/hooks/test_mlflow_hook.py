@@ -177,12 +177,12 @@ def test_the_plugin_does_nothing_unless_it_is_asked(workplace, plugin_path):
         "p = m.RunContextProvider(); print(p.in_context(), p.tags())"
     )
     (workplace.folder / "tracker-health.toml").write_text("auto = true\n")
-    assert "tracker_health.hooks.mlflow_runs" in workplace.train(script, PYTHONPATH=plugin_path)[1]
+    assert "tracker_health.hooks.early" in workplace.train(script, PYTHONPATH=plugin_path)[1]
     killed = workplace.train(script, PYTHONPATH=plugin_path, TRACKER_HEALTH_DISABLED="1", TRACKER_HEALTH_AUTO="1")
     assert killed == (0, "[]\nFalse {}\n", "")
     (workplace.folder / "tracker-health.toml").unlink()
     inert = workplace.train(script, PYTHONPATH=plugin_path)
-    assert "tracker_health.hooks.mlflow_runs" not in inert[1]
+    assert inert[1] == "[]\nFalse {}\n"
     assert inert[2] == ""
 
 

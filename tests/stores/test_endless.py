@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import http.server
 import itertools
 import json
-import os
-import subprocess
-import sys
-import threading
 import time
-import zlib
-from contextlib import contextmanager, suppress
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
+from tests.fuzz.servers import PIECE, RUN, TARGETS, cost_of, judge, line_of, send, serving
 
 from tracker_health.errors import RunError, StoreUnavailable
 from tracker_health.stores.remote import answers, deadline
@@ -22,147 +17,21 @@ from tracker_health.stores.remote.paging import MOST_IDLE_PAGES, Paging
 
 pytest.importorskip("mlflow")
 
-RUN = "0123456789abcdef" * 2
-PIECE = b"0" * 2**16
-UNPACKED = 2**30
-MOST_MIB = 700
-"""Of a process with MLflow in it, which has 300 by itself."""
 
-
-@contextmanager
-def serving(answer):
-    """A server that answers as ``answer`` does, which gets the handler."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def respond(self):
-            with suppress(OSError):
-                answer(self)
-
-        do_GET = do_POST = respond  # noqa: N815
-
-        def log_message(self, *_):
-            pass
-
-    class Server(http.server.ThreadingHTTPServer):
-        daemon_threads, block_on_close = True, False
-
-    server = Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def send(handler, status=200, body=b"", **headers):
-    handler.send_response(status)
-    for name, value in {"Content_Type": "application/json", "Content_Length": len(body), **headers}.items():
-        if value is not None:
-            handler.send_header(name.replace("_", "-"), str(value))
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
-def endless(status):
-    def answer(handler):
-        send(handler, status, b'{"run": "', Content_Length=None)
-        while True:
-            handler.wfile.write(PIECE)
-
-    return answer
-
-
-def bomb(packing):
-    packer = zlib.compressobj(1, zlib.DEFLATED, 31 if packing == "gzip" else 15)
-    # Piece by piece: a process that is started has the memory of its parent as its peak.
-    pieces = [packer.compress(PIECE) for _ in range(UNPACKED // len(PIECE))]
-    body = b"".join([*pieces, packer.flush()])
-    return lambda handler: send(handler, 200, body, Content_Encoding=packing)
-
-
-def dripping(handler):
-    send(handler, 200, b"", Content_Length=10**6)
-    while True:
-        handler.wfile.write(b"0")
-        time.sleep(0.05)
-
-
-ANSWERS = {
-    "endless": lambda _: endless(200),
-    "endless 500": lambda _: endless(500),
-    "endless 503": lambda _: endless(503),
-    "gzip": bomb,
-    "deflate": bomb,
-    "drips": lambda _: dripping,
-}
-JUDGE = """
-import re, sys, time
-from pathlib import Path
-from tracker_health.stores.remote import deadline
-deadline.REQUEST_SECONDS = 8
-import tracker_health as th
-begin = time.monotonic()
-try:
-    th.check(sys.argv[1], tracking_uri=sys.argv[2])
-except th.errors.RunError as error:
-    print(error)
-# Not ru_maxrss, which begins with what the process had that started this one.
-highest = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
-print(highest // 1024, round(time.monotonic() - begin))
-"""
+@pytest.fixture(scope="module")
+def well():
+    """What each command takes of a server that is as it should be."""
+    return cache(lambda target: cost_of(target, ""))
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", list(ANSWERS))
-def test_an_answer_without_end_costs_little_memory_and_time(kind, tmp_path):
-    answer = ANSWERS[kind](kind)
-
-    def answering(handler):
-        if "experiments/get" in handler.path:
-            return send(handler, 404, b'{"error_code": "RESOURCE_DOES_NOT_EXIST"}')
-        return answer(handler)
-
-    with serving(answering) as uri:
-        environment = os.environ | {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
-        done = subprocess.run(
-            [sys.executable, "-c", JUDGE, RUN, uri],
-            env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True,
-        )  # fmt: skip
-    said, figures = done.stdout.strip().splitlines()
-    mebibytes, seconds = map(int, figures.split())
-    assert (mebibytes < MOST_MIB, seconds < 40) == (True, True), done.stdout
-    if kind in ("endless", "gzip", "deflate"):
-        assert "/api/2.0/mlflow/runs/get: the answer is larger than" in said
-
-
-JUDGE_WANDB = """
-import resource, time, wandb
-import tracker_health as th
-begin = time.monotonic()
-try:
-    th.check("wandb:team/proj/abc")
-except th.errors.RunError as error:
-    print(error)
-seconds = time.monotonic() - begin
-wandb.teardown()
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024, round(seconds))
-"""
-
-
-@pytest.mark.slow
-def test_the_core_process_of_wandb_is_given_up_where_an_answer_has_no_end(tmp_path):
-    pytest.importorskip("wandb")
-    with serving(lambda handler: endless(200)(handler) if "graphql" in handler.path else send(handler)) as uri:
-        environment = {"WANDB_BASE_URL": uri, "WANDB_API_KEY": "k" * 40, "HOME": str(tmp_path)}
-        done = subprocess.run(
-            [sys.executable, "-c", JUDGE_WANDB],
-            env=os.environ | environment, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True,
-        )  # fmt: skip
-    said, figures = done.stdout.strip().splitlines()
-    mebibytes, seconds = map(int, figures.split())
-    assert (mebibytes < 1500, seconds < 25) == (True, True), done.stdout
-    assert f"({uri}/graphql): an answer took more than" in said
+@pytest.mark.parametrize(
+    ("target", "kind"), [pytest.param(one, kind, id=f"{one.name}: {kind}") for one in TARGETS for kind in one.kinds()]
+)
+def test_a_server_does_not_use_us_up(target, kind, well):
+    pytest.importorskip(target.of)
+    cost = judge(cost_of(target, kind), well(target))
+    assert cost.wrong == [], line_of(cost)
 
 
 class Listed:
@@ -180,6 +49,31 @@ class Listed:
     def __next__(self):
         self.cursor, name = next(self._pages)
         return SimpleNamespace(id=name)
+
+
+class Paged(Listed):
+    """One that says how many things it has asked for, as those of GraphQL do: ``count`` of its things make a page."""
+
+    def __init__(self, count):
+        super().__init__(itertools.repeat("again"), map(str, itertools.count()))
+        self.objects, self.asked, self.index, self._count = [], 0, -1, count
+
+    def __next__(self):
+        self.index += 1
+        if self.index == len(self.objects):
+            self.asked += 1
+            self.objects += [super(Paged, self).__next__() for _ in range(self._count)]
+        return self.objects[self.index]
+
+
+@pytest.mark.parametrize("count", [1, 3, 100])
+def test_a_list_of_wandb_is_given_up_at_its_second_page_of_the_same_token(count):
+    from tracker_health.stores.wandb.connection import Connection, pages
+
+    connection, listed = Connection("http://127.0.0.1:9", "", None, {}), Paged(count)
+    with pytest.raises(StoreUnavailable, match="same page token"):
+        list(pages(connection, "the runs", listed, 100))
+    assert listed.asked == 2
 
 
 @pytest.mark.parametrize(
@@ -313,3 +207,51 @@ def test_some_idle_pages_are_let_pass():
     paging = Paging("runs/search")
     for token in range(3 * MOST_IDLE_PAGES):
         paging.turn(token, is_new=token % (MOST_IDLE_PAGES - 1) == 0)
+
+
+def dripping(handler):
+    send(handler, 200, b"", Content_Length=10**9)
+    while True:
+        handler.wfile.write(b"0")
+        time.sleep(0.02)
+
+
+def test_a_large_file_that_drips_is_not_waited_for_as_long_as_it_is_large(monkeypatch, tmp_path):
+    """Of a gigabyte, which may take an hour and more: of MLflow's requests, and of a web server's."""
+    from mlflow.utils.rest_utils import MlflowHostCreds, http_request
+
+    from tracker_health.stores.mlflow.transport import bound_requests
+    from tracker_health.stores.remote import url
+
+    bound_requests()
+    monkeypatch.setattr(deadline, "REQUEST_SECONDS", 1)
+    with serving(dripping) as uri:
+        for download in (
+            lambda: http_request(MlflowHostCreds(uri), "/x", "GET"),
+            lambda: url._download(uri, 10**9, tmp_path / "file"),
+        ):
+            begin = time.monotonic()
+            with pytest.raises(Exception, match=r"too long|drips"):
+                deadline.within(20, download)
+            assert time.monotonic() - begin < 10
+
+
+def test_an_answer_that_stalls_ends_before_its_library_would_end_it(monkeypatch):
+    from mlflow.utils.rest_utils import MlflowHostCreds, http_request
+
+    from tracker_health.stores.mlflow.transport import bound_requests
+
+    bound_requests()
+    monkeypatch.setattr(deadline, "REQUEST_SECONDS", 1)
+    begun = []
+
+    def stalling(handler):
+        begun.append(handler.path)
+        send(handler, 200, b"{", Content_Length=1000)
+        time.sleep(15)
+
+    with serving(stalling) as uri:
+        begin = time.monotonic()
+        with pytest.raises(Exception, match="timed out"):
+            deadline.within(20, http_request, MlflowHostCreds(uri), "/x", "GET", max_retries=0)
+        assert (len(begun), time.monotonic() - begin < 10) == (1, True)

@@ -392,6 +392,44 @@ def test_two_sweeps_of_the_same_runs_say_it_once(sqlite_uri, receiving):
     assert receiver.accepted[0]["text"].startswith(f"FAIL run 1 ({name})")
 
 
+def test_who_judged_a_run_while_another_wrote_its_verdict_writes_none(
+    sqlite_uri, receiving, writes, monkeypatch, tmp_path
+):
+    """Two hosts that share nothing but the server, with the second's look before all that the first does, or between
+    its verdict and its message.
+    """
+    from tracker_health.runs import annotating
+
+    judge, receiver = annotating.judge_run, receiving()
+    config = config_of(receiver)
+    here, there = (MessageQueue(tmp_path / host) for host in ("here", "there"))
+
+    def deliver(queue):
+        queue.deliver(config.notify, store_key(sqlite_uri), partial(open_run, tracking_uri=sqlite_uri))
+
+    for sends_at_once in (True, False):
+        _, (run,) = make_runs(sqlite_uri, 1, sick=(0,))
+
+        def annotated(queue, run=run):
+            outcome = annotate(run, config=config, notify=True, tracking_uri=sqlite_uri)
+            queue.put([outcome.notice] if outcome.notice else [])
+
+        def meanwhile(*arguments, sends_at_once=sends_at_once, **options):
+            monkeypatch.setattr(annotating, "judge_run", judge)
+            annotated(there)
+            if sends_at_once:
+                deliver(there)
+            return judge(*arguments, **options)
+
+        monkeypatch.setattr(annotating, "judge_run", meanwhile)
+        receiver.accepted.clear()
+        annotated(here)
+        deliver(here)
+        deliver(there)
+        assert (len(receiver.accepted), writes[run]) == (1, 1), sends_at_once
+        assert told_on(run, sqlite_uri).causes
+
+
 def test_a_sweep_that_may_only_read_says_it_once_too(sqlite_uri, receiving, tmp_path):
     receiver = receiving()
     config = config_of(receiver)

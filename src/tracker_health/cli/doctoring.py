@@ -10,6 +10,7 @@ import click
 from tracker_health.cli.choices import refuse_both, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, all_of, note_verbose
+from tracker_health.hooks.startup_path import why_not_at_start
 from tracker_health.terminal import EXIT_DONE, EXIT_RUN, Output
 from tracker_health.text import printable
 
@@ -44,6 +45,8 @@ def doctor(experiment: str | None, project: str | None, dry_run: bool, **choices
         steps.append(step)
         detail = f": {printable(step.detail, 600)}" if step.detail else ""
         output.print(f"{step.state:<9}  {step.what}{detail}")
+    if why := why_not_at_start():
+        output.print(f"{tried.State.SEEN:<9}  hooks: {printable(why, 600)}")
     if not dry_run:
         good, bad = tried.commands_that_work(steps)
         output.print(f"enough for: {'; '.join(good) or 'nothing'}")

@@ -11,6 +11,7 @@ from tracker_health.cli.choices import settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import all_of, choice_options
 from tracker_health.errors import ConfigError
+from tracker_health.hooks.startup_path import why_not_at_start
 from tracker_health.terminal import say_error
 from tracker_health.text import printable
 
@@ -110,6 +111,8 @@ def config(as_json: bool, everything: bool, **choices: Any) -> None:
         return
     for line in _config_lines(settings.files, shown):
         click.echo(line)
+    if settings.described(everything=True)["auto"].value and (why := why_not_at_start()):
+        click.echo(f"# {printable(why, 600)}")
 
 
 def _config_lines(files: tuple[str, ...], shown: dict[str, SourcedValue]) -> list[str]:

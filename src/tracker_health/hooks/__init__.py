@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tracker_health.hooks.guard import UNABLE, begin_tree, is_disabled, is_on, safely, say
+from tracker_health.hooks.guard import EXEC_LOG, UNABLE, begin_tree, is_disabled, is_on, safely, say
+
+_TRACKERS = ("mlflow", "wandb")
 
 
 def autolog(*, disable: bool = False) -> None:
@@ -25,7 +27,25 @@ def autolog_if_wanted() -> None:
     if not is_disabled() and safely(_is_wanted):
         safely(begin_tree)
         safely(_require_tracker)
-        safely(_install)
+        safely(_install if _is_due() else _install_with_tracker)
+
+
+def _is_due() -> bool:
+    """Whether the hooks are needed now: a tracker is being imported, or ``exec`` waits to hear of this process."""
+    import os
+    import sys
+
+    return EXEC_LOG in os.environ or any(name in sys.modules for name in _TRACKERS)
+
+
+def _install_with_tracker() -> None:
+    """Have the hooks installed when a tracker is imported. Most Pythons that are started never do."""
+    from tracker_health.hooks import early
+    from tracker_health.hooks.imports import MLFLOW, WANDB, when_imported
+
+    early.watch()
+    for name in (MLFLOW, WANDB):
+        when_imported(name, lambda _: safely(_install))
 
 
 def _require_tracker() -> None:
@@ -33,17 +53,18 @@ def _require_tracker() -> None:
     import sys
     from importlib.util import find_spec
 
-    if not any(name in sys.modules or find_spec(name) for name in ("mlflow", "wandb")):
+    if not any(name in sys.modules or find_spec(name) for name in _TRACKERS):
         say(f"{UNABLE}neither mlflow nor wandb is installed for {sys.executable or 'this Python'}")
 
 
 def _is_wanted() -> bool:
     import os
-    from pathlib import Path
 
     said = os.environ.get("TRACKER_HEALTH_AUTO", "").strip()
     if said:
         return is_on(said)
+    from pathlib import Path
+
     from tracker_health.errors import ConfigError
     from tracker_health.settings.file import documents
 
@@ -67,8 +88,8 @@ def _install() -> None:
 
 
 def _uninstall() -> None:
-    from tracker_health.hooks import ends, mlflow_runs, wandb_runs
+    from tracker_health.hooks import early, mlflow_runs, wandb_runs
 
-    ends.forget()
+    early.forget()
     mlflow_runs.uninstall()
     wandb_runs.uninstall()

@@ -60,44 +60,10 @@ class _Exit:
 _exits: dict[int, weakref.ref[_Exit]] = {}
 _last_exit = End()
 """Of the ``SystemExit`` that has reached Python's end."""
-_watched: list[tuple[Any, str, Any, Any]] = []
-"""Where, under which name, what was there, and what of ours is there instead."""
 
 
-def watch() -> None:
-    """See from now on with which code ``sys.exit`` and ``exit`` end Python. Idempotent."""
-    if _watched:
-        return
-    quitter = getattr(sys.modules.get("_sitebuiltins"), "Quitter", None)  # not there with python -S
-    for owner, name in ((sys, "exit"), (quitter, "__call__")):
-        if owner is not None:
-            original = getattr(owner, name)
-            ours = _watching(original)
-            setattr(owner, name, ours)
-            _watched.append((owner, name, original, ours))
-
-
-def forget() -> None:
-    """Leave them as they were, unless somebody else has wrapped ours."""
-    while _watched:
-        owner, name, original, ours = _watched.pop()
-        if getattr(owner, name) is ours:
-            setattr(owner, name, original)
-
-
-def _watching(call: Any) -> Any:
-    def watched(*arguments: Any, **options: Any) -> Any:
-        try:
-            return call(*arguments, **options)
-        except SystemExit as error:
-            with suppress(Exception):  # somebody's own class: whatever it is, it goes on
-                _watch(error)
-            raise
-
-    return watched
-
-
-def _watch(error: SystemExit) -> None:
+def note_exit(error: SystemExit) -> None:
+    """Note what ``sys.exit`` or ``exit`` raises."""
     seen = _Exit(error)
     # No exception can be referred to weakly, but what depends on it can.
     error.__dict__[f"{_MARK}_exit"] = seen

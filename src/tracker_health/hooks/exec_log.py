@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tracker_health.hooks.guard import EXEC_LOG
 from tracker_health.words.ending import Ended, Ending
-
-VARIABLE = "TRACKER_HEALTH_LEDGER"
 
 _MAX_BYTES = 2**26
 """What is read of such a log at most: of some thirty thousand runs."""
@@ -89,7 +88,7 @@ def line_of(event: str, run: RunToJudge | None = None, **more: Any) -> bytes:
 
 def note(event: str, run: RunToJudge | None = None, *, path: str | None = None, **more: Any) -> None:
     """Tell the launcher, if there is one, what happened."""
-    path = path or os.environ.get(VARIABLE)
+    path = path or os.environ.get(EXEC_LOG)
     if not path:
         return
     with suppress(OSError):  # the launcher is gone, or another user's: the run is judged all the same

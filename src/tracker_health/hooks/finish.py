@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from contextlib import suppress
 
-from tracker_health.hooks import ends
-from tracker_health.hooks.exec_log import VARIABLE, RunToJudge, note
-from tracker_health.hooks.guard import is_disabled, safely, say
+from tracker_health.hooks import early, ends
+from tracker_health.hooks.exec_log import RunToJudge, note
+from tracker_health.hooks.guard import EXEC_LOG, is_disabled, safely, say
 from tracker_health.words.ending import Ended, Ending, ending_by_exception
 
 _ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
@@ -21,18 +20,17 @@ _owners: dict[str, int] = {}
 _going_on: set[str] = set()
 _in_doubt: dict[str, tuple[RunToJudge, Ending]] = {}
 """By key, the runs that were ended during an exception, with what that says: how they ended if it ends this process."""
-_home = 0
+_is_ready = False
 _child = 0
 
 
 def watch() -> None:
-    """Note which process the hooks were switched on in. Idempotent."""
-    global _home  # noqa: PLW0603  one per process
-    if not _home:
-        _home = os.getpid()
-        atexit.register(_leave)
+    """Note which process the hooks were switched on in, and tell the launcher. Idempotent."""
+    global _is_ready  # noqa: PLW0603  one per process
+    early.watch()
+    if not _is_ready:
+        _is_ready = True
         note("ready", rank=_rank(), attempt=os.environ.get(_ATTEMPT, ""))
-    ends.watch()
 
 
 def here() -> str:
@@ -100,7 +98,7 @@ def _hand_over(
 ) -> None:
     from tracker_health.hooks import judge_client
 
-    over = run.over(ending, os.environ.get(VARIABLE) or None)
+    over = run.over(ending, os.environ.get(EXEC_LOG) or None)
     note("end", over, leaving=leaving, doubt=doubt)
     for line in judge_client.of_this_process().verdict(over, wait=wait):
         say(line)
@@ -115,7 +113,7 @@ def _is_ours(run: RunToJudge) -> bool:
     owner = _owners.get(run.key)
     if owner is not None:
         return owner == os.getpid()
-    return _home == os.getpid() and _is_first_rank()
+    return early.home() == os.getpid() and _is_first_rank()
 
 
 def _is_first_rank() -> bool:
@@ -133,18 +131,19 @@ def _watch_child() -> None:
     """Have ``multiprocessing`` tell us of the end of this process, where it is a fork of its own: Python does not."""
     global _child  # noqa: PLW0603  one per process
     processes = sys.modules.get("multiprocessing.util")
-    if os.getpid() not in (_home, _child) and processes is not None:
+    if os.getpid() not in (early.home(), _child) and processes is not None:
         _child = os.getpid()
-        processes.Finalize(None, _leave, exitpriority=0)
+        processes.Finalize(None, leave, exitpriority=0)
 
 
-def _leave() -> None:
+def leave() -> None:
+    """Say how this process ends, and tell what verdicts there are by now."""
     with ends.unchanged():
         _leave_all()
 
 
 def _leave_all() -> None:
-    if os.getpid() in (_home, _child) and not is_disabled():
+    if os.getpid() in (early.home(), _child) and not is_disabled():
         end = ends.end_of_process(sys.exc_info()[1])
         for key, (run, ending) in list(_in_doubt.items()):
             if end.ended(key) and _is_ours(run):

@@ -5,9 +5,15 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, ParamSpec, TypeVar
+
+TYPE_CHECKING = False  # see ``early``
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, ParamSpec, TypeVar
+
+    Arguments = ParamSpec("Arguments")
+    Result = TypeVar("Result")
 
 UNABLE = "runs are not judged when they end: "
 """Before the reason, where that is none of a single run."""
@@ -18,8 +24,8 @@ TREE = "_TRACKER_HEALTH_TREE"
 No setting: of a name like theirs an older version, which the training may start, would say that it knows none.
 """
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+EXEC_LOG = "TRACKER_HEALTH_LEDGER"
+"""Names the file by which ``exec`` hears of runs; it is not set where there is none."""
 
 
 class ProgramInterrupt(BaseException):

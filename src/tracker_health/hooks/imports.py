@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False  # see ``early``
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
+MLFLOW, WANDB = "mlflow.tracking._tracking_service.client", "wandb.sdk.wandb_run"
+"""The modules with what is patched first."""
 
 _waiting: dict[str, Callable[[ModuleType], None]] = {}
 

@@ -19,8 +19,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tracker_health.hooks.exec_log import VARIABLE, RunToJudge, line_of
-from tracker_health.hooks.guard import TREE, UNABLE, from_outside
+from tracker_health.hooks.exec_log import RunToJudge, line_of
+from tracker_health.hooks.guard import EXEC_LOG, TREE, UNABLE, from_outside
 from tracker_health.hooks.memory import memory_left
 from tracker_health.hooks.startup_path import without_startup
 
@@ -52,7 +52,7 @@ _OF_STARTING = (
 # nobody's child, and no zombie. There its standard input would be /dev/null.
 _SHELL = ("/bin/sh", "-c", 'exec 3<&0; "$@" 0<&3 3<&- &', "sh")
 # What would make the judge another program than Python as it is installed, or part of the training.
-_NOT_INHERITED = ("PYTHONWARNINGS", "PYTHONINSPECT", "PYTHONSTARTUP", "PYTHONSAFEPATH", "WANDB_SERVICE", VARIABLE, TREE)
+_NOT_INHERITED = ("PYTHONWARNINGS", "PYTHONINSPECT", "PYTHONSTARTUP", "PYTHONSAFEPATH", "WANDB_SERVICE", EXEC_LOG, TREE)
 # What makes a store another one, or its user; the rest of a training's environment changes while it runs.
 _OF_STORES = re.compile(
     r"(MLFLOW|DATABRICKS|WANDB|TRACKER_HEALTH|AWS|AZURE|GOOGLE|GCS|S3|PG|MYSQL|KRB5|SSL|REQUESTS|CURL|NETRC|HOME$)"

@@ -15,8 +15,8 @@ from types import FrameType
 from typing import NamedTuple, NoReturn
 
 from tracker_health.hooks import judge_client
-from tracker_health.hooks.exec_log import VARIABLE, EndedRun, ExecLog, JudgeLine, LeftRun, RunToJudge
-from tracker_health.hooks.guard import begin_tree, end_tree, is_disabled, safely, say
+from tracker_health.hooks.exec_log import EndedRun, ExecLog, JudgeLine, LeftRun, RunToJudge
+from tracker_health.hooks.guard import EXEC_LOG, begin_tree, end_tree, is_disabled, safely, say
 from tracker_health.hooks.memory import memory_kills
 from tracker_health.hooks.signals import SignalWitness
 from tracker_health.hooks.startup_path import with_startup
@@ -91,7 +91,7 @@ def _hooked(command: Sequence[str], wait: float) -> int:
         return _supervised(command, _environment({}))[0]
     try:
         before = safely(memory_kills)
-        code, pid = _supervised(command, _environment({VARIABLE: str(exec_log)}))
+        code, pid = _supervised(command, _environment({EXEC_LOG: str(exec_log)}))
         with suppress(KeyboardInterrupt), _caught(_wait_no_longer):  # the judge goes on without us
             exit_of = _Exit(code, pid, killed_for_memory=before is not None and (safely(memory_kills) or 0) > before)
             safely(_judge_all, exec_log, exit_of, wait)

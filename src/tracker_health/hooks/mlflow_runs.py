@@ -10,11 +10,10 @@ from tracker_health.errors import OutdatedPackage, refuse_outdated
 from tracker_health.hooks import finish
 from tracker_health.hooks.exec_log import RunToJudge
 from tracker_health.hooks.guard import UNABLE, safely, say
-from tracker_health.hooks.imports import forget, when_imported
+from tracker_health.hooks.imports import MLFLOW, forget, when_imported
 from tracker_health.hooks.patches import argument, wrap
 from tracker_health.text import without_userinfo
 
-_CLIENT = "mlflow.tracking._tracking_service.client"
 _FLUENT = "mlflow.tracking.fluent"
 _NOT_WELL = frozenset({"FAILED", "KILLED"})
 _ENDED = _NOT_WELL | {"FINISHED"}
@@ -29,13 +28,13 @@ _folders: dict[str, str] = {}
 def install() -> None:
     """Hook onto MLflow's client, now or when it is imported. Idempotent."""
     if not _undo:
-        when_imported(_CLIENT, lambda module: safely(_patch_client, module))
+        when_imported(MLFLOW, lambda module: safely(_patch_client, module))
         when_imported(_FLUENT, lambda module: safely(_patch_fluent, module))
 
 
 def uninstall() -> None:
     """Leave MLflow's client as it was."""
-    forget(_CLIENT)
+    forget(MLFLOW)
     forget(_FLUENT)
     while _undo:
         _undo.pop()()

@@ -13,10 +13,8 @@ from tracker_health.errors import OutdatedPackage, refuse_outdated
 from tracker_health.hooks import finish
 from tracker_health.hooks.exec_log import RunToJudge
 from tracker_health.hooks.guard import UNABLE, safely, say
-from tracker_health.hooks.imports import forget, when_imported
+from tracker_health.hooks.imports import WANDB, forget, when_imported
 from tracker_health.hooks.patches import wrap
-
-_MODULE = "wandb.sdk.wandb_run"
 
 _undo: list[Callable[[], None]] = []
 _open: dict[str, RunToJudge] = {}
@@ -26,12 +24,12 @@ _at_exit: list[bool] = []
 def install() -> None:
     """Hook onto W&B's runs, now or when they are imported. Idempotent."""
     if not _undo:
-        when_imported(_MODULE, _patch_safely)
+        when_imported(WANDB, _patch_safely)
 
 
 def uninstall() -> None:
     """Leave W&B's runs as they were."""
-    forget(_MODULE)
+    forget(WANDB)
     _open.clear()
     while _undo:
         _undo.pop()()

@@ -8,12 +8,13 @@ from typing import Any, NoReturn, Protocol, cast
 
 from tracker_health.errors import StoreRefused
 from tracker_health.evidence import Request, RunRef
-from tracker_health.judge.annotations import EXIT, NOTIFIED, SHADOW, Annotations, Shadow
+from tracker_health.judge.annotations import EXIT, NOTIFIED, PENDING, SHADOW, Annotations, Shadow
 from tracker_health.judge.messages import SentMessages
 from tracker_health.stores.base import Cleared, Ours, Recorded, StoredRun
 from tracker_health.stores.common import answers
-from tracker_health.stores.common.ownership import in_the_way
+from tracker_health.stores.common.ownership import in_the_way, overtaken
 from tracker_health.stores.common.record import (
+    DIGEST,
     NOTE,
     STOP,
     Marks,
@@ -131,11 +132,16 @@ class TrackedRun(StoredRun):
 
         Raises:
             WrittenInPart: the verdict is there, and something beside it could not be written.
-            RunError: the store is unreachable or refuses, something of the owner's is in the way, or another annotator
-                is at work; the run is then left with the digest ``pending``, untouched, or as the other leaves it.
+            Overtaken: another annotator is at work, or has written since this run was looked at.
+            RunError: the store is unreachable or refuses, or something of the owner's is in the way. The run is then
+                left with the digest ``pending``, untouched, or as the other leaves it.
         """
-        described = bool(text_of(self.marks, NOTE))
+        described, digest, notified = bool(text_of(self.marks, NOTE)), text_of(self.marks, DIGEST), self.notified()
         with self.writing(f"the verdict could not be written onto {self.record.shown}"):
+            # What is to be written was planned on what was there. Half of an annotation has no digest of its own.
+            is_another = PENDING not in (digest, now := text_of(self.marks, DIGEST)) and now != digest
+            if is_another or self.notified() != notified:
+                raise overtaken(self.record.shown)
             omitted = Writing(self, described=described).write(annotations)
             self._settle_after_writing()
         return omitted

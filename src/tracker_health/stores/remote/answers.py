@@ -10,6 +10,7 @@ import http.client
 import io
 import math
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -18,7 +19,7 @@ from typing import Any
 
 from tracker_health.errors import StoreUnavailable
 from tracker_health.stores.remote import hosts
-from tracker_health.stores.remote.deadline import seconds_left
+from tracker_health.stores.remote.deadline import is_too_slow, most_silence, seconds_left
 from tracker_health.stores.remote.trail import note_answer, note_request
 from tracker_health.text import printable, size_of, without_userinfo
 
@@ -205,6 +206,8 @@ class _Response(http.client.HTTPResponse):
     def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
         _acknowledge_at_once(sock)
+        with suppress(OSError, AttributeError):
+            sock.settimeout(most_silence(sock.gettimeout()))
         self.fp = io.BufferedReader(_Counted(self.fp.detach(), _peer_of(sock)))
 
     def begin(self) -> None:
@@ -219,17 +222,18 @@ class _Counted(io.RawIOBase):
         self._inner = inner
         self._peer = peer
         self._most = _most.get()
-        self._left = self._most + _SPARE_BYTES
+        self._count, self._begun = 0, time.monotonic()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        if seconds_left() < 0:  # asked for each piece: nobody waits for the rest
+        # Asked for each piece: nobody waits for the rest.
+        if seconds_left() < 0 or is_too_slow(self._begun, self._count):
             raise ExcessiveAnswer(self._peer, "the answer took too long")
         count: int | None = self._inner.readinto(buffer)
-        self._left -= count or 0
-        if self._left < 0:
+        self._count += count or 0
+        if self._count > self._most + _SPARE_BYTES:
             raise ExcessiveAnswer(self._peer, _too_large(self._most))
         return count
 

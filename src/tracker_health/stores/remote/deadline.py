@@ -15,10 +15,10 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-REQUEST_SECONDS = 60
-"""For the whole of a request, the retries of MLflow included."""
+REQUEST_SECONDS = 45
+"""For the whole of a request, the retries of MLflow included: with the start of Python a command ends in a minute."""
 BYTES_A_SECOND = 200_000
-"""How slow a download may be, beyond that."""
+"""How slow a download may be, beyond that, at any time of it."""
 TRUST_SECONDS = 60
 """How long a server that has answered is not asked again whether it is there, nor one that has not."""
 AGAIN_SECONDS = 180
@@ -95,6 +95,18 @@ def seconds_left() -> float:
     waits for it any more.
     """
     return _ends.get() - time.monotonic()
+
+
+def is_too_slow(begun: float, count: int) -> bool:
+    """Whether a body that began to come at this time (``time.monotonic``) has brought too little by now. A file of many
+    gigabytes has hours: one that drips is not waited for so long.
+    """
+    return time.monotonic() - begun > REQUEST_SECONDS + count / BYTES_A_SECOND
+
+
+def most_silence(wanted: float | None) -> float:
+    """Seconds between two pieces of an answer at most, where its library waits for ``wanted``; None: without end."""
+    return REQUEST_SECONDS if wanted is None else min(wanted, REQUEST_SECONDS)
 
 
 class Bounded:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.temporary import TemporaryFolder
 from tracker_health.stores.common.tracked_run import ReadOnlyRun
 from tracker_health.stores.remote import hosts
-from tracker_health.stores.remote.deadline import BYTES_A_SECOND, REQUEST_SECONDS, within
+from tracker_health.stores.remote.deadline import BYTES_A_SECOND, REQUEST_SECONDS, is_too_slow, within
 from tracker_health.stores.remote.http_parts import CHUNK, HttpParts, HttpResponse
 from tracker_health.stores.remote.progress import downloading
 from tracker_health.stores.remote.reasons import TORN, TORN_HINT
@@ -250,7 +251,12 @@ def _basic(userinfo: str) -> str:
 
 
 def _chunks(response: IO[bytes]) -> Iterator[bytes]:
-    while chunk := response.read(CHUNK):
+    begun, count = time.monotonic(), 0
+    # As much as has come: a whole chunk of a body that drips would be waited for.
+    while chunk := response.read1(CHUNK):  # type: ignore[attr-defined]
+        count += len(chunk)
+        if is_too_slow(begun, count):
+            raise TimeoutError("the body drips")
         yield chunk
 
 

@@ -433,10 +433,13 @@ def pages(connection: Connection, doing: str, found: Iterable[Any], size: int) -
         StoreUnavailable: its pages lead nowhere.
     """
     where = f"{doing} ({graphql_of(connection.server)})"
-    iterator, paging, seen = iter(found), Paging(where), set[str]()
-    while chunk := connection.asked(doing, _taken, iterator, size):
+    iterator, paging, seen, known = iter(found), Paging(where), set[str](), -1
+    while chunk := connection.asked(doing, _taken, found, iterator, size):
         names = {name for one in chunk if (name := _name_of(one))}
         yield from chunk
+        if 0 < known == _loaded(found):  # the rest of a page
+            continue
+        known = _loaded(found)
         if _goes_on(found):
             paging.turn(found.cursor, is_new=not names or not names <= seen)  # type: ignore[attr-defined]
         seen |= names
@@ -455,10 +458,17 @@ def _name_of(item: Any) -> str:
     return "" if isinstance(item, dict) else str(getattr(item, "id", "") or getattr(item, "name", ""))
 
 
-def _taken(iterator: Iterator[Any], size: int) -> list[Any]:
+def _loaded(found: Iterable[Any]) -> int:
+    """How many things the pages have that a list has asked for; 0 for a list of another kind, which does not say."""
+    return len(getattr(found, "objects", ()))
+
+
+def _taken(found: Iterable[Any], iterator: Iterator[Any], size: int) -> list[Any]:
+    """So many things, or fewer: it ends where another page was asked for, which may have had a single one."""
     # Its lists begin again when they are asked for an iterator, as any loop does.
     taken: list[Any] = []
     with suppress(StopIteration):
-        while len(taken) < size:
+        known = _loaded(found)
+        while len(taken) < size and _loaded(found) == known:
             taken.append(next(iterator))
     return taken

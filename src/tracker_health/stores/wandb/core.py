@@ -11,6 +11,7 @@ import math
 import os
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -19,15 +20,19 @@ from pathlib import Path
 from typing import Any, Self
 
 from tracker_health.stores.remote.answers import MOST_ANSWER_BYTES, ExcessiveAnswer, is_ours
-from tracker_health.stores.remote.deadline import seconds_left
+from tracker_health.stores.remote.deadline import is_too_slow, seconds_left
 from tracker_health.stores.remote.http_parts import Unanswered
 from tracker_health.stores.remote.reasons import NOT_THE_ANSWER
 from tracker_health.stores.remote.trail import note_answer, note_request
 from tracker_health.text import size_of
 
-MOST_CORE_BYTES = 2**29
-"""By how much the memory of the core process may grow over one request; reading a history takes a part of that."""
-LOOK_SECONDS = 0.05
+MOST_CORE_BYTES = 2**27
+"""By how much the memory of the core process may grow over one question: an answer of 20 MB takes 60 MB there, and the
+body of a status of failure twice as much again.
+"""
+MOST_HISTORY_BYTES = 2**28
+"""The same over a part of a history, and over a file, which core reads in ways of its own."""
+LOOK_SECONDS = 0.01
 """How long it is not looked at between."""
 _SPARE_BYTES = 2**20
 _OPERATION = re.compile(r"\b(?:query|mutation)\s+(\w+)")
@@ -69,7 +74,8 @@ def bound_requests() -> None:
         if takes_timeout and not arguments:
             options["timeout"] = _shorter(options.get("timeout"))
         _note(request)
-        with _Watch(self) as watch:
+        most = MOST_CORE_BYTES if request.HasField("graphql_request") else MOST_HISTORY_BYTES
+        with _Watch(self, most) as watch:
             try:
                 response = theirs(watch, request, *arguments, **options)
             except Exception as error:
@@ -128,12 +134,14 @@ def _shorter(timeout: float | None) -> float:
 class _Watch:
     """A connection to core that looks at it while a request is under way, and cancels that where it must."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, most: int) -> None:
         self._connection = connection
+        self._most = most
         self._asyncer = _Noting(connection._asyncer, self)  # noqa: SLF001 - what sends the SDK's requests
         self._written = _written.get()
         self._process = _process_of(connection)
         self._before = _memory_of(self._process)
+        self._begun = time.monotonic()
         self._done = threading.Event()
         self._handles: list[Any] = []
         self._why = ""
@@ -170,11 +178,14 @@ class _Watch:
 
     def _excess(self) -> str:
         grown = _memory_of(self._process) - self._before
-        if grown > MOST_CORE_BYTES:
-            return f"an answer took more than {size_of(MOST_CORE_BYTES)} of memory, and was not read further"
+        if grown > self._most:
+            return f"an answer took more than {size_of(self._most)} of memory, and was not read further"
         if self._written is not None:
             folder, most = self._written
-            if _size_below(folder) > most:
+            size = _size_below(folder)
+            if is_too_slow(self._begun, size):
+                return "a file comes too slowly"
+            if size > most:
                 return (
                     f"a file is larger than the {size_of(most - _SPARE_BYTES)} that were said, and was not read further"
                 )
