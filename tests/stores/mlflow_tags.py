@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-BEHIND = ("written", "settings", "rules", "step", "group", "ended_by", "certainty", "explained", "baseline", "judged", "version", "symptoms")  # fmt: skip
+BEHIND = ("written", "settings", "rules", "step", "group", "group_state", "ended_by", "certainty", "explained", "baseline", "judged", "version", "symptoms")  # fmt: skip
 
 
 def ours(tags: Mapping[str, str]) -> dict[str, str]:

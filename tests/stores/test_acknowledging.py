@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.stores import mlflow_tags
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from tracker_health.cli import main; main()"]
@@ -54,8 +55,7 @@ def sick_run(client, experiment):
 
 
 def tags_of(client, run_id):
-    tags = client.get_run(run_id).data.tags
-    return {name.removeprefix("health."): value for name, value in tags.items() if name.startswith("health.")}
+    return mlflow_tags.ours(client.get_run(run_id).data.tags)
 
 
 ANA = ("ack", "--because", "the data has this", "--who", "ana")
