@@ -206,6 +206,7 @@ def shown(verdict: str, digest: str) -> str:
 _OF_ONE_RUN = (
     r'"(health.(digest|written|settings)|sha256|md5|size|path|_latest_artifact_path)": ("[^"]*"|\d+)',
     r'"health.(picture|report)": \{[^}]*\}',
+    r'\\*"run\\*": \\*"[0-9a-f]{8}\\*"',
     r"/experiments/\d+",
     r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)?|[0-9a-f]{16,}",
 )

@@ -15,14 +15,11 @@ Kind = Literal["ranks", "folds", "seeds", "trials", "stages", "runs"]
 NO_SIGN = "nothing says how they belong together"
 
 _NUMBERED = re.compile(r"(?<![a-z])(?:stage|phase)[-_ =#:]{0,2}(?P<number>\d{1,3})(?![a-z0-9])", re.IGNORECASE)
-_IN_A_ROW = tuple(
-    re.compile(rf"(?<![a-z])(?:{words})(?![a-z0-9])", re.IGNORECASE)
-    for words in (
-        r"pre[-_ ]?train(?:ing|ed)?",
-        r"mid[-_ ]?train(?:ing|ed)?",
-        r"sft|fine[-_ ]?tun(?:e|ed|ing)",
-        r"dpo|ppo|grpo|rlhf|reward",
-    )
+_IN_A_ROW = (
+    re.compile(r"(?<![a-z])pre[-_ ]?train(?:ing|ed)?(?![a-z0-9])", re.IGNORECASE),
+    re.compile(r"(?<![a-z])mid[-_ ]?train(?:ing|ed)?(?![a-z0-9])", re.IGNORECASE),
+    re.compile(r"(?<![a-z])(?:sft|fine[-_ ]?tun(?:e|ed|ing))(?![a-z0-9])", re.IGNORECASE),
+    re.compile(r"(?<![a-z])(?:dpo|ppo|grpo|rlhf|reward)(?![a-z0-9])", re.IGNORECASE),
 )
 """What trainings of one model are called, in the order in which they come."""
 _CHARACTERS = 200

@@ -44,9 +44,12 @@ class _ByEntry:
         """As MLflow's."""
         try:
             found: list[Any] = super().list_artifacts(path)  # type: ignore[misc]
-        except OSError:  # of one entry, or of the folder, which raises again
-            with os.scandir(Path(self.artifact_dir, path or "")) as entries:
-                known = [_info_of(entry, path) for entry in entries]
+        except OSError as error:  # of one entry, or of the folder itself
+            try:
+                with os.scandir(Path(self.artifact_dir, path or "")) as entries:
+                    known = [_info_of(entry, path) for entry in entries]
+            except OSError:
+                raise error from None
             found = sorted(filter(None, known), key=lambda info: str(info.path))
         return found
 
