@@ -25,7 +25,11 @@ class Workplace:
 
     def __init__(self, folder):
         self.folder = folder
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "TRACKER_HEALTH_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("WANDB_", "TRACKER_HEALTH_", "_TRACKER_HEALTH_"))
+        }
         self.environment = kept | {
             "MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}",
             "MLFLOW_DISABLE_TELEMETRY": "true",
