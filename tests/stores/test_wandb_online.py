@@ -23,6 +23,7 @@ from tracker_health.runs.lookup import open_model
 from tracker_health.stores.remote import deadline
 from tracker_health.stores.wandb import connection, online, online_files, online_history
 from tracker_health.stores.wandb.address import Address
+from tracker_health.stores.wandb.project import tagged_runs
 from tracker_health.words.verdict import Verdict
 
 from ..wandb_server import READER, Fault  # noqa: TID252  tests are no package of a name
@@ -819,3 +820,13 @@ def test_a_file_of_ours_is_found_behind_very_many_of_its_owners(wandb_server):
     (outcome,) = th.annotate_many(["wandb:team/proj/abc"])
     assert outcome.status == "left alone"
     assert run.files["health/report.json"].content == b"mine"
+
+
+@pytest.mark.slow
+def test_runs_with_long_summaries_come_in_smaller_pages(wandb_server):
+    """A hundred of them in one answer would take more of the core process's memory than any answer may."""
+    for number in range(100):
+        run = wandb_server.store.new_run("team", "long", f"run{number:03}")
+        run.state, run.summary = "finished", {"loss": 1.0} | {f"table_{at}": "x" * 1000 for at in range(400)}
+    with_summaries = [one.ref.id for one in tagged_runs("team/long")]
+    assert len(with_summaries) == len(set(with_summaries)) == 100

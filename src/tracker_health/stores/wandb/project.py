@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -14,6 +14,7 @@ from tracker_health.stores.base import TaggedRun
 from tracker_health.stores.common.record import of_run, tagged
 from tracker_health.stores.common.standing import Standing, standing
 from tracker_health.stores.found import Period
+from tracker_health.stores.remote.answers import ExcessiveAnswer
 from tracker_health.stores.wandb.address import Address, Project, project_of
 from tracker_health.stores.wandb.connection import Connection, connect, pages
 from tracker_health.stores.wandb.marks import marks_in, marks_of_tags
@@ -31,7 +32,7 @@ from tracker_health.stores.wandb.online import (
 from tracker_health.stores.wandb.values import OWN_TAGS, flattened, is_metric, number, params_of
 from tracker_health.text import printable
 
-_PAGE = 100
+_PAGES = (100, 10, 1)
 _CHARACTERS, _MOST_KEYS = 200, 20_000
 
 
@@ -186,17 +187,36 @@ def _runs(name: str, filters: dict[str, Any], *, lazy: bool = True) -> Iterator[
     entity = project.entity or connection.own_entity()
     path = f"{entity}/{project.name}"
     doing = f"the runs of the W&B project {printable(path, 200)}"
-    options: dict[str, Any] = {"filters": filters, "order": "-created_at", "per_page": _PAGE, "lazy": lazy}
-    connection.api.flush()  # the SDK keeps what it once listed, and a sweep that repeats would see no new run
-    listed, is_empty = connection.asked(doing, connection.api.runs, path, **options), True
+    options: dict[str, Any] = {"filters": filters, "order": "-created_at", "lazy": lazy}
+    is_empty = True
     try:
-        for run in pages(connection, doing, listed, _PAGE):
+        for run in _in_smaller_pages(connection, doing, path, options):
             is_empty = False
             yield run, Address(entity, project.name, str(run.id))
     except RunNotFound:
         raise RunNotFound(f"there is no W&B project {printable(path, 200)}", "check entity and project") from None
     if project.sweep and is_empty:  # for W&B runs of a sweep that is not there are none
         _require_sweep(connection, entity, project)
+
+
+def _in_smaller_pages(connection: Connection, doing: str, path: str, options: Mapping[str, Any]) -> Iterator[Any]:
+    """The runs of a project, none twice. Where a page is too large an answer, as of runs with long summaries, the rest
+    comes in pages of fewer.
+    """
+    seen: set[str] = set()
+    for size in _PAGES:
+        connection.api.flush()  # the SDK keeps what it once listed, and a sweep that repeats would see no new run
+        listed = connection.asked(doing, connection.api.runs, path, per_page=size, **options)
+        try:
+            for run in pages(connection, doing, listed, size):
+                if str(run.id) not in seen:
+                    seen.add(str(run.id))
+                    yield run
+        except ExcessiveAnswer:
+            if size == _PAGES[-1]:
+                raise
+        else:
+            return
 
 
 def _require_sweep(connection: Connection, entity: str, project: Project) -> None:
