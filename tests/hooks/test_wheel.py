@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import statistics
 import subprocess
 import sys
 import sysconfig
-import time
 from pathlib import Path
 
 import pytest
@@ -99,19 +97,3 @@ def test_the_variable_alone_with_wandb(installed, workplace, asked, found):
 def test_exec_of_a_wheel(train, installed):
     out, err, verdict = train("tracker-health", "exec", "--", "python", "-c", SCRIPT, "installed")
     assert (out.startswith(str(installed)), err.count("tracker-health: PASS installed: "), verdict) == (True, 1, "pass")
-
-
-STARTS, MOST_SECONDS = 11, 0.03
-
-
-def test_a_start_with_the_variable_costs_little(installed):
-    """In turn with starts without it: what else the machine does meets both alike."""
-    taken = {"": [], "1": []}
-    for _ in range(STARTS):
-        for said, seconds in taken.items():
-            begin = time.perf_counter()
-            environment = {"TRACKER_HEALTH_AUTO": said}
-            subprocess.run([installed / "bin" / "python", "-c", "pass"], env=environment, check=True)
-            seconds.append(time.perf_counter() - begin)
-    without, asked = (statistics.median(seconds) for seconds in taken.values())
-    assert asked - without < MOST_SECONDS
