@@ -15,7 +15,7 @@ import pytest
 from tests.stores.contract import request_for
 
 from tracker_health.api import annotate, check, clear_annotations
-from tracker_health.errors import LeftAlone
+from tracker_health.errors import LeftAlone, RunNotFound
 from tracker_health.runs.lookup import open_run
 from tracker_health.stores.wandb import alive
 
@@ -128,6 +128,17 @@ def test_the_verdict_lies_with_the_last_part(tmp_path):
     assert str(left.value.hint).endswith(f"; clear {folders[2]}, which has one from before")
     assert clear_annotations(folders[2]).found, "what an earlier part was given can be taken off"
     assert annotate(later).status == "unchanged"
+
+
+def test_a_folder_with_the_parts_of_one_run_holds_one_run(tmp_path):
+    folders = [write_segment(tmp_path, at, first=0, trained=100 * at, began=1000 * at) for at in range(3)]
+    for place in (tmp_path, tmp_path / "wandb"):
+        assert len(steps_of(place)[0]) == 300
+    assert annotate(tmp_path).status == "written"
+    assert (folders[2] / "files" / "health").exists()
+    write_segment(tmp_path, 9, run_id="def456")
+    with pytest.raises(RunNotFound, match="W&B runs"):
+        check(tmp_path)
 
 
 def test_what_was_done_again_counts_once(tmp_path):

@@ -30,6 +30,10 @@ def open_local_run(run: str | Path, *, sidecar: bool = False) -> LocalRun | None
     if not place.is_dir():
         return _local(run, place, sidecar=sidecar) if place.suffix == _SUFFIX or _begins_as_log(place) else None
     logs = _logs_in(place) or _logs_below(place)
+    if len({log.name for log in logs}) == 1 < len(logs):
+        resumed = _local(run, logs[-1], sidecar=sidecar)
+        if resumed.has_all_of_its_id:
+            return resumed
     if len(logs) > 1:
         names = [log.name if log.parent == place else log.parent.name for log in logs]
         every = "*" + _SUFFIX if logs[0].parent == place else "*run-*"

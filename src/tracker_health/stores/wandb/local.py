@@ -141,6 +141,12 @@ class LocalRun(DirectoryRun):
         return segments_of(self._path, self._log, [name for name, role in roles.items() if role == TRAIN_LOSS])
 
     @property
+    def has_all_of_its_id(self) -> bool:
+        """Whether all logs here of the run's id are of one training, this one at their end: it was resumed."""
+        segments = self._segments
+        return segments.last.path == self._path and not (segments.apart or segments.others)
+
+    @property
     def _contents(self) -> str:
         """A digest of all that is judged."""
         return " ".join(one.log.contents for one in self._segments.parts)
