@@ -23,6 +23,7 @@ from tracker_health.evidence import (
     TensorState,
 )
 from tracker_health.judge.engine import NOTHING_VOUCHES, configured_probes, diagnose, known_roles, needs_of
+from tracker_health.judge.run_rule import judged as judged_by
 from tracker_health.report.result import Finding
 from tracker_health.roles import DEFAULT_PATTERNS
 from tracker_health.rules.probe import Probe, Symptom
@@ -649,3 +650,23 @@ def test_the_report_names_tool_preset_and_digest():
         "abc",
     )
     assert report.run == RUN
+
+
+@pytest.mark.parametrize(
+    ("message", "given", "expected"),
+    [
+        ("it rose", (), ("loss",)),
+        ("it rose, and loss did not", ("kl",), ("kl",)),
+        ("train_loss and loss stay", (), ("loss", "train_loss")),
+        ("train_loss and loss/x and loss.y and aloss stay", (), ("train_loss",)),
+    ],
+)
+def test_a_finding_says_in_which_series_it_is_seen(message, given, expected):
+    made = rule("warn", needs=(Need(role="train_loss"),), about=given)
+    made.finding = replace(made.finding, message=message)
+    series = [
+        Series(name=name, role="train_loss", steps=np.arange(9), values=np.ones(9), source="s")
+        for name in ("loss", "train_loss")
+    ]
+    found = judged_by(made(), Evidence(run=RUN, series=tuple(series)), Config(), votes=True)
+    assert found.about == expected

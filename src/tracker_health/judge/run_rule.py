@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -21,6 +22,7 @@ from tracker_health.text import count, listing, printable, short_name
 from tracker_health.words.verdict import Verdict
 
 _PAST_ALL_BOUNDS = 1000.0
+_MOST_NAMES = 12  # of series that one finding is about
 
 
 def off_stdout(probe: type[Probe]) -> AbstractContextManager[object]:
@@ -49,7 +51,25 @@ def _found(probe: Probe, evidence: Evidence, config: Config, votes: bool) -> Pro
     if finding.verdict is Verdict.SKIP:
         reason = f"{finding.message}{_case_in_words(probe, finding)}"
         return SkippedProbe(code=probe.code, name=probe.name, reason=reason, details=strict(finding.details))
+    finding = replace(finding, about=finding.about or _about(probe, finding, evidence))
     return _result(probe, finding, config, votes, _guess_behind(probe, evidence))
+
+
+def _about(probe: Probe, finding: Finding, evidence: Evidence) -> tuple[str, ...]:
+    """The series in which something was found: of the first role that the rule needs, those that its message names, or
+    else the one that stands for the role. None where the rule looks at no series first.
+    """
+    roles = next((need.roles for need in probe.needs), ())
+    first = next((one for role in roles if (one := evidence.find(role)) is not None), None)
+    if first is None:
+        return ()
+    named = [one.name for one in evidence.series if one.role in roles and _names(finding.message, one)]
+    return tuple(dict.fromkeys(named))[:_MOST_NAMES] or (first.name,)
+
+
+def _names(message: str, series: Series) -> bool:
+    """Whether a message has the name of a series, and not within a longer one."""
+    return re.search(rf"(?<![\w/.]){re.escape(short_name(series.name))}(?![\w/]|\.\w)", message) is not None
 
 
 def _guess_behind(probe: Probe, evidence: Evidence) -> Series | None:
@@ -94,6 +114,7 @@ def _result(probe: Probe, finding: Finding, config: Config, votes: bool, guess: 
         kind=finding.kind,
         case=finding.case,
         onset=finding.onset if verdict is not Verdict.PASS else None,
+        about=tuple(str(name) for name in finding.about),
     )
 
 

@@ -45,6 +45,7 @@ class Finding:
     message is the reason. ``kind``: which of the kinds that the rule declares it is, empty for a rule with one.
     ``case``: which of the rule's special cases decided, empty for none. ``onset``: from where on
     it was wrong, only where going on from a checkpoint from before undoes it: not for what was wrong from the start.
+    ``about``: the names of the series in which it is seen; empty for those of the first role that the rule needs.
     """
 
     verdict: Verdict
@@ -58,6 +59,7 @@ class Finding:
     kind: str = ""
     case: str = ""
     onset: Onset | None = None
+    about: Sequence[str] = ()
 
     @classmethod
     def skipped(cls, message: str, measured: Mapping[str, Measure] | None = None) -> Finding:
@@ -99,7 +101,8 @@ class Finding:
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
     """The result of one rule that ran. ``votes`` false: measured, shown apart, and no part of the run's verdict.
-    ``kind``, ``case`` and ``onset``: as of a ``Finding``.
+    ``kind``, ``case`` and ``onset``: as of a ``Finding``; ``about``: the names of the series in which it is seen, none
+    for what is seen in no series, as in weights.
     """
 
     code: str
@@ -119,6 +122,7 @@ class ProbeResult:
     kind: str = ""
     case: str = ""
     onset: Onset | None = None
+    about: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # Whoever reads a measure may turn it into a float, and an integer of 400 digits is none.
@@ -155,6 +159,8 @@ class ProbeResult:
             document["case"] = self.case
         if self.onset is not None:
             document["onset"] = self.onset.to_json()
+        if self.about:
+            document["about"] = list(self.about)
         return document
 
     @classmethod
@@ -190,6 +196,7 @@ class ProbeResult:
             kind=document.get("kind", ""),
             case=document.get("case", ""),
             onset=Onset.from_json(document["onset"]) if document.get("onset") else None,
+            about=tuple(document.get("about", ())),
         )
 
 

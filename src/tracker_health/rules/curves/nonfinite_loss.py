@@ -154,6 +154,7 @@ def _of_part(part: Series) -> Finding:
         remedy=f"look at what it measures from {part.place(first)} on; where there is nothing to measure, log nothing",
         measured={"first_step": first},
         steps=(first,),
+        about=(part.name,),
     )
 
 

@@ -81,6 +81,7 @@ class NonfiniteMetric(Probe):
             remedy=f"look at what it measures from {where} on; where there is nothing to measure, log nothing",
             measured={"nonfinite": bad, "points": len(clean), "metrics": len(lost)},
             steps=(since,),
+            about=[one.name for one, _ in lost],
         )
 
     def _lost_since(self, series: Series) -> int | None:

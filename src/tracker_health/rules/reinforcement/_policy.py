@@ -88,6 +88,7 @@ def found(
         steps=(int(curve.steps[0]) if since is None else since, curve.last_step),
         confidence="high" if sure else "low",
         kind=kind,
+        about=(curve.series.name,),
         onset=None if since is None else Onset.on(curve.series, since, what),
     )
 
