@@ -108,11 +108,12 @@ def test_an_empty_list_is_wrong_usage(run, stdin):
     assert "no run was given" in result.stderr
 
 
-def test_a_pass_counts_the_rules_once(run, healthy):
+def test_a_pass_says_why_on_its_first_line(run, healthy):
     lines = run("check", healthy).stdout.splitlines()
-    assert len(lines) == 3
-    assert lines[1].strip() == "judged: loss"
-    assert lines[2].strip().endswith("skipped (-v shows them)")
+    assert lines[0].startswith("PASS   healthy: loss ")
+    assert lines[0].endswith(" checks")
+    assert [line.split()[0] for line in lines[1:]] == ["curve", "judged"]
+    assert "skipped" not in "".join(lines)
 
 
 def test_a_skip_says_why_on_its_line(run, write_log):
@@ -125,7 +126,7 @@ def test_a_skip_says_why_on_its_line(run, write_log):
 def test_a_configured_role_that_matches_nothing_is_said(run, healthy, valid_report):
     setting = ("--set", "roles.grad_norm=my/grads")
     note = "roles.grad_norm matches no metric: configured: my/grads; seen: loss"
-    assert f"  note: {note}\n" in run("check", healthy, *setting).stdout
+    assert f"  note     {note}\n" in run("check", healthy, *setting).stdout
     assert f"({note})" in run("check", *[healthy] * 7, *setting).stdout.splitlines()[0]
     (document,) = reports(run("check", "--json", healthy, *setting))
     valid_report(document)
@@ -268,7 +269,7 @@ def test_annotating_a_folder_twice_reads_and_writes_once(run, healthy, monkeypat
     )
     second = run("annotate", healthy)
     assert second.exit_code == 0
-    assert "unchanged since the last annotation: not judged again" in second.stdout
+    assert "unchanged since the last annotation: not judged again" in " ".join(second.stdout.split())
     assert {path: path.stat().st_mtime_ns for path in (healthy / "health").iterdir()} == before
 
 

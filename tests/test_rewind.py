@@ -358,8 +358,8 @@ def test_every_form_names_it_once_and_as_text(cause):
     for text in (note, markdown):
         (line,) = [one for one in text.splitlines() if one.startswith("**Go back to:**")]
         assert line == "**Go back to:** `a*<b>|$x` (step 600, before the loss rose at step 620; no NaN in 3 tensors)"
-    terminal = [one for one in report_lines(report, width=200) if "go back to" in one]
-    assert terminal == [f"  go back to: {HOSTILE.said}"]
+    terminal = [one for one in report_lines(report, width=200) if "restart" in one]
+    assert terminal == [f"  restart  from {HOSTILE.said}"]
     assert f"Go back to: {HOSTILE.said}" in check_of_run(report, "fail").message.splitlines()
     page = report_page(report).decode()
     assert page.count("<b>Go back to:</b>") == 1
@@ -369,7 +369,7 @@ def test_every_form_names_it_once_and_as_text(cause):
 def test_that_there_is_none_stands_in_the_same_places():
     report = replace(report_of(result(onset=ROSE)), rewind=Rewind(before=ROSE))
     said = "no checkpoint from before step 620 is left; save them more often"
-    assert f"  {said}" in list(report_lines(report, width=200))
+    assert f"  restart  {said}" in list(report_lines(report, width=200))
     assert f"**Go back to:** {said}" in "\n".join(report_markdown(report))
     assert said in report_page(report).decode()
 

@@ -98,9 +98,9 @@ def add_to_job_summary(lines: Iterable[str]) -> None:
 
 
 def draws_blocks() -> bool:
-    """Whether standard output is a terminal that can show block characters."""
+    """Whether standard output can show block characters."""
     stream: TextIO | None = sys.stdout
-    return stream is not None and stream.isatty() and (stream.encoding or "").lower().replace("-", "") == "utf8"
+    return stream is not None and (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 class Output:

@@ -50,15 +50,15 @@ def lines_of(report, **more):
 def test_the_cause_comes_first_and_its_evidence_has_no_remedies(report):
     lines = lines_of(report)
     shown = "\n".join(lines)
-    assert lines[1] == "  learning-rate-too-high (certain)"
-    assert lines[2].strip() == report.diagnosis.sentence
-    assert lines[3].split() == ["evidence", "FAIL", "OPT006", "steps", "are", "too", "small"]
-    assert "LOS004  diverged, as above" in lines[4]
-    assert lines[5].split() == ["try", "learning_rate:", "3", "->", "0.01"]
+    assert lines[0] == f"FAIL   run: {report.diagnosis.sentence}"
+    assert lines[1] == "  cause    learning-rate-too-high (certain)"
+    assert lines[2].split() == ["try", "learning_rate:", "3", "->", "0.01"]
+    assert lines[4].split() == ["found", "FAIL", "OPT006", "update-too-small:", "steps", "are", "too", "small"]
+    assert lines[5].split() == ["FAIL", "LOS004", "diverged"]
     assert "raise the rate" not in shown
     assert "restart with" not in shown
     assert "look for lists that are kept" in shown
-    assert "judged: loss" in shown
+    assert "judged   loss" in shown
     assert "weights not usable: it is empty" in shown
     assert "+8.0 the rate is beyond what trains" not in shown
 

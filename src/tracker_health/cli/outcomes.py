@@ -177,8 +177,8 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
     verbose, status, report = choices["verbose"], _status(outcome, choices), _judgement(outcome)
     if brief and not verbose:
         return f"{one_line(report)}{status and f'  {status}'}"
-    drawn = outcome.sketch if draws_blocks() else ""
-    lines = report_lines(report, width=width(), verbose=verbose, sketch=drawn, docs_url=docs_url)
+    drawn = outcome.sketch if draws_blocks() else None
+    lines = report_lines(report, width=width(), verbose=verbose, sketch=drawn, run=outcome.run, docs_url=docs_url)
     return "\n".join([*lines, *([f"  {status}"] if status else [])])
 
 

@@ -15,6 +15,7 @@ from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, Part, Request
 from tracker_health.facts.steps import plan_reached
 from tracker_health.judge.coverage import RuleOutcome, coverage_of, notes_on, why_unjudged
+from tracker_health.judge.pass_reason import why_passed
 from tracker_health.judge.run_rule import judged, off_stdout
 from tracker_health.report.result import (
     HEALTHY_SO_FAR,
@@ -211,6 +212,8 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
         judged=coverage_of(evidence, outcomes),
     )
     so_far = passes and verdict is Verdict.SKIP
+    if verdict is Verdict.PASS:
+        return replace(report, summary=why_passed(evidence, results))
     return replace(report, summary=_so_far(evidence) if so_far else _summary(report, unjudged or ""))
 
 
@@ -338,7 +341,7 @@ def _so_far(evidence: Evidence) -> str:
 
 
 def _summary(report: Report, unjudged: str) -> str:
-    """One sentence: the diagnosis's own, the worst finding, or what the pass rests on, or why there is no verdict.
+    """One sentence: the diagnosis's own, the worst finding, or why there is no verdict.
 
     ``unjudged``: why nothing shows whether training worked.
     """
@@ -351,7 +354,4 @@ def _summary(report: Report, unjudged: str) -> str:
     if findings:
         more = f" (+{len(findings) - 1} more)" if len(findings) > 1 else ""
         return printable(f"{findings[0].name}: {findings[0].message}{more}", 500)
-    if report.verdict is Verdict.SKIP:
-        return printable(f"{NOTHING_VOUCHES}: {unjudged}", _REASON_CHARACTERS)
-    voting = [result for result in report.results if result.votes]
-    return f"{count(len(voting), 'rule')} passed" + (f", {len(report.skipped)} skipped" if report.skipped else "")
+    return printable(f"{NOTHING_VOUCHES}: {unjudged}", _REASON_CHARACTERS)

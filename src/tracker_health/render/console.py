@@ -6,17 +6,21 @@ through ``printable``.
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from tracker_health.judge.doc_links import page_about
 from tracker_health.render.calibration import why_rate_unknown
-from tracker_health.report.result import BY_PARAMS, ErrorEntry, ProbeResult, Report, once_a_source
-from tracker_health.text import count, printable, short_name
-from tracker_health.words.diagnosis import Diagnosis
+from tracker_health.report.result import BY_PARAMS, ErrorEntry, Report, once_a_source
+from tracker_health.text import printable, short_name
 from tracker_health.words.verdict import Verdict
+
+if TYPE_CHECKING:
+    from tracker_health.render.sketch import Sketch
 
 _COLOURS = {
     Verdict.PASS: "green",
@@ -25,7 +29,8 @@ _COLOURS = {
     Verdict.SKIP: "cyan",
     Verdict.ERROR: "magenta",
 }
-_INDENT = "        "
+_INDENT = "       "
+_LABEL, _FINDING = 11, 14  # columns of a label, and of a verdict with its code
 _MESSAGE_CHARACTERS = 1000
 
 
@@ -42,37 +47,57 @@ def one_line(report: Report) -> str:
 
 
 def report_lines(
-    report: Report, *, width: int, verbose: bool = False, sketch: str = "", docs_url: str = ""
+    report: Report,
+    *,
+    width: int,
+    verbose: bool = False,
+    sketch: Sketch | None = None,
+    run: str = "",
+    docs_url: str = "",
 ) -> Iterator[str]:
-    """The report of one run. ``width``: columns to wrap to. ``verbose``: also what passed, what was skipped and why,
-    and measures. ``sketch``: its loss in one line. ``docs_url``: the base of the address to read on at, empty for none.
+    """The report of one run: the answer, the cause and what to do, the curve, what else was found, what to run next.
+
+    ``width``: columns to wrap to. ``verbose``: also what passed, what was skipped and why, and measures. ``sketch``:
+    the curve that it is about. ``run``: as a command takes it, empty for no command to run next. ``docs_url``: the base
+    of the address to read on at, empty for none.
     """
-    yield f"{badge(report.verdict)}  {click.style(printable(report.run.name, 80), bold=True)}{_where(report)}"
+    yield from _answer(report, width)
     yield from _answers(report, width)
-    if sketch:
-        yield f"       loss {click.style(sketch, fg='blue')}"
-    if report.diagnosis is not None:
-        yield from _diagnosis_lines(report.diagnosis, report, width, verbose=verbose)
-    findings = report.findings
-    for finding in report.unexplained:
-        yield from _finding_lines(finding, width)
-    if report.diagnosis is None:
-        yield from _rewind_lines(report, width)
-    page = page_about(report, docs_url)
-    if page:
-        yield f"  {'read':<10}{page}"
+    yield from _to_do(report, width, verbose=verbose)
+    for place, line in enumerate(sketch.lines if sketch is not None else ()):
+        yield f"{_label('curve' if not place else '')}{click.style(line, fg='blue')}"
+    yield from _evidence(report, width)
     yield from _error_lines(report.errors, width)
-    # The summary of a pass counts the rules, as the last line does.
-    counted = report.verdict is Verdict.PASS and report.results
-    if not findings and not report.errors and not counted:
-        yield from _wrapped(report.summary, width, _INDENT)
-    for note in report.notes:
-        yield from _wrapped(f"note: {note}", width, "  ", hanging="  ")
-    for finding in report.findings:
-        if finding.votes and (why := why_rate_unknown(finding.code)):
-            yield from _wrapped(f"note: {finding.code}: {why}", width, "  ", hanging="  ")
+    yield from _note_lines(report, width)
     yield from _judged_lines(report, width, verbose=verbose)
-    yield from _rest_lines(report, width, verbose=verbose)
+    yield from _next_lines(report, run, docs_url)
+    if verbose:
+        yield from _rest_lines(report, width)
+
+
+def _answer(report: Report, width: int) -> Iterator[str]:
+    """Verdict, name, and in one sentence why: the fact, and the cause in words that are as sure as it is."""
+    name, found = printable(report.run.name, 80), report.findings
+    said = report.diagnosis.sentence if report.diagnosis is not None else found[0].message if found else report.summary
+    first, *rest = _wrapped(f"{name}{_identity(report)}: {said}", width - len(_INDENT), "")
+    yield f"{badge(report.verdict)}  {click.style(name, bold=True)}{first.removeprefix(name)}"
+    yield from (f"{' ' * len(_INDENT)}{line}" for line in rest)
+
+
+def _identity(report: Report) -> str:
+    """Of a run of a tracker its id; a folder is known by its name."""
+    identity = printable(report.run.id, 120)
+    of_a_folder = report.run.store == "directory" or identity == report.run.name
+    return "" if of_a_folder else f" ({report.run.store} {identity})"
+
+
+def _label(word: str) -> str:
+    return f"  {word:<{_LABEL - 2}}"
+
+
+def _labelled(word: str, text: str, width: int) -> Iterator[str]:
+    """Text behind a label, and under itself where it is longer than the line."""
+    yield from _beside(_label(word), text, width, _LABEL)
 
 
 def _answers(report: Report, width: int) -> Iterator[str]:
@@ -88,32 +113,42 @@ def _answers(report: Report, width: int) -> Iterator[str]:
         yield from _wrapped(f"still open: {', '.join(report.open)}", width, _INDENT)
 
 
-def _diagnosis_lines(diagnosis: Diagnosis, report: Report, width: int, *, verbose: bool) -> Iterator[str]:
-    """The cause, what shows it in the order of time, and one thing to do."""
-    yield f"  {click.style(diagnosis.cause, bold=True)} ({diagnosis.certainty})"
-    yield from _wrapped(diagnosis.sentence, width, _INDENT)
-    for place, finding in enumerate(report.explained):
-        head = f"  {'evidence' if not place else '':<8}  {badge(finding.verdict)} {finding.code}  "
-        said = finding.message in diagnosis.sentence
-        yield from _beside(head, f"{finding.name}, as above" if said else finding.message, width, 25)
-    action = diagnosis.action
-    yield from _beside(f"  {click.style('try', bold=True)}       ", action.in_short, width, 12)
-    if action.explained:
-        yield from _beside(" " * 12, action.explained, width, 12)
-    yield from _rewind_lines(report, width)
-    for place, other in enumerate(diagnosis.others):
-        head = f"  {'or' if not place else '':<10}"
-        yield from _beside(head, f"{other.cause}: {other.test}", width, 12)
-    if verbose:
-        for place, sign in enumerate(diagnosis.signs):
-            head = f"  {'signs' if not place else '':<10}"
-            yield from _beside(head, f"{sign.weight:+.1f} {sign.name} ({sign.looks_at})", width, 12)
-
-
-def _rewind_lines(report: Report, width: int) -> Iterator[str]:
-    """The checkpoint to go back to."""
+def _to_do(report: Report, width: int, *, verbose: bool) -> Iterator[str]:
+    """The cause by its name, one thing to do, and what else it may be."""
+    diagnosis = report.diagnosis
+    if diagnosis is None:
+        remedy = next((one.remedy for one in report.findings if one.remedy), "")
+        yield from _labelled("try", remedy, width) if remedy else ()
+    else:
+        cause, sure = click.style(diagnosis.cause, bold=True), diagnosis.certainty
+        yield f"{_label('cause')}{f'not known ({cause})' if sure == 'unknown' else f'{cause} ({sure})'}"
+        yield from _labelled("try", diagnosis.action.in_short, width)
+        if diagnosis.action.explained:
+            yield from _labelled("", diagnosis.action.explained, width)
+        for place, other in enumerate(diagnosis.others):
+            yield from _labelled("or" if not place else "", f"{other.cause}: {other.test}", width)
+        for place, sign in enumerate(diagnosis.signs if verbose else ()):
+            yield from _labelled(
+                "signs" if not place else "", f"{sign.weight:+.1f} {sign.name} ({sign.looks_at})", width
+            )
     if report.rewind is not None:
-        yield from _wrapped(f"{report.rewind.label}{report.rewind.said}", width, "  ", hanging="  ")
+        yield from _labelled("restart", f"{'from ' if report.rewind.path else ''}{report.rewind.said}", width)
+
+
+def _evidence(report: Report, width: int) -> Iterator[str]:
+    """The findings: of what the first line has said the code alone, of what the cause does not explain what to do."""
+    said = "\n".join(
+        [report.diagnosis.sentence] if report.diagnosis is not None else [one.message for one in report.findings[:1]]
+    )
+    told = report.diagnosis is None  # what the first finding asks for
+    for place, finding in enumerate((*report.explained, *report.unexplained)):
+        head = f"{_label('found' if not place else '')}{badge(finding.verdict)} {finding.code}  "
+        unsure = " (low confidence)" if finding.confidence == "low" else ""
+        message = "" if finding.message[1:] in said else f": {finding.message}"
+        yield from _beside(head, f"{finding.name}{unsure}{message}", width, _LABEL + _FINDING)
+        if finding.remedy and finding in report.unexplained and not told:
+            yield from _beside(" " * (_LABEL + _FINDING), f"-> {finding.remedy}", width, _LABEL + _FINDING)
+        told = told and not finding.remedy
 
 
 def _beside(head: str, text: str, width: int, columns: int) -> Iterator[str]:
@@ -123,33 +158,39 @@ def _beside(head: str, text: str, width: int, columns: int) -> Iterator[str]:
     yield from (" " * columns + line for line in rest)
 
 
+def _note_lines(report: Report, width: int) -> Iterator[str]:
+    for note in report.notes:
+        yield from _labelled("note", note, width)
+    unknown = [one.code for one in report.findings if why_rate_unknown(one.code)]
+    if unknown:
+        codes = ", ".join(unknown)
+        yield from _labelled(
+            "note", f"{codes}: too few healthy runs had what is judged to know false-alarm rates", width
+        )
+
+
 def _judged_lines(report: Report, width: int, *, verbose: bool) -> Iterator[str]:
     """What was judged, and what was not and why."""
     judged, absent = report.judged_parts("judged"), report.judged_parts("not there")
     if not judged:
         return
-    lines = [f"judged: {', '.join(judged)}", *([f"not there: {', '.join(absent)}"] if verbose and absent else [])]
+    lines = [("judged", ", ".join(judged)), *([("absent", ", ".join(absent))] if verbose and absent else [])]
     lines += [
-        f"{one.part} not usable: {one.why}"
+        ("note", f"{one.part} not usable: {one.why}")
         for one in report.judged
         if one.state == "not usable"
         and (verbose or (one.part in ("loss", "optimizer", "weights") and not one.why.startswith(BY_PARAMS)))
     ]
-    for line in lines:
-        yield from (click.style(part, dim=True) for part in _wrapped(line, width, "  ", hanging="  "))
+    for word, text in lines:
+        yield from (click.style(part, dim=True) for part in _labelled(word, text, width))
 
 
-def _where(report: Report) -> str:
-    identity = printable(report.run.id, 120)
-    return "" if identity == report.run.name else click.style(f"  ({report.run.store} {identity})", dim=True)
-
-
-def _finding_lines(finding: ProbeResult, width: int) -> Iterator[str]:
-    unsure = " (low confidence)" if finding.confidence == "low" else ""
-    yield f"  {badge(finding.verdict)} {finding.code} {finding.name}{unsure}"
-    yield from _wrapped(finding.message, width, _INDENT)
-    if finding.remedy:
-        yield from _wrapped(f"→ {finding.remedy}", width, _INDENT, hanging="  ")
+def _next_lines(report: Report, run: str, docs_url: str) -> Iterator[str]:
+    """What to run, or read, next."""
+    if run and report.verdict in (Verdict.WARN, Verdict.FAIL):
+        yield f"{_label('next')}tracker-health report {printable(shlex.quote(run), 400)} --open"
+    if page := page_about(report, docs_url):
+        yield f"{_label('read')}{page}"
 
 
 def _error_lines(errors: Iterable[ErrorEntry], width: int) -> Iterator[str]:
@@ -162,25 +203,19 @@ def _error_lines(errors: Iterable[ErrorEntry], width: int) -> Iterator[str]:
         yield from _wrapped(f"without {printable(source, 120)} not judged: {', '.join(codes)}", width, _INDENT)
 
 
-def _rest_lines(report: Report, width: int, *, verbose: bool) -> Iterator[str]:
-    passed = [result for result in report.results if result.votes and result.verdict is Verdict.PASS]
-    apart = [result for result in report.results if not result.votes]
-    if verbose:
-        for result in passed:
+def _rest_lines(report: Report, width: int) -> Iterator[str]:
+    """What passed, what is only informational, and what was skipped."""
+    for result in report.results:
+        if result.votes and result.verdict is Verdict.PASS:
             yield f"  {badge(result.verdict)} {result.code} {result.name}"
             yield from _wrapped(result.message, width, _INDENT)
-        for result in apart:
-            yield click.style(f"  no vote {result.code} {result.name} ({result.verdict})", dim=True)
+    for result in report.results:
+        if not result.votes:
+            yield click.style(f"  informational {result.code} {result.name} ({result.verdict})", dim=True)
             yield from _wrapped(result.message, width, _INDENT)
-        for skipped in report.skipped:
-            yield click.style(f"  skipped {skipped.code} {skipped.name}", dim=True)
-            yield from _wrapped(skipped.reason, width, _INDENT)
-        return
-    parts = [f"{count(len(passed), 'rule')} passed"] if passed else []
-    parts += [f"{len(apart)} measured without a vote"] if apart else []
-    parts += [f"{len(report.skipped)} skipped"] if report.skipped else []
-    if parts:
-        yield click.style(f"  {', '.join(parts)} (-v shows them)", dim=True)
+    for skipped in report.skipped:
+        yield click.style(f"  skipped {skipped.code} {skipped.name}", dim=True)
+        yield from _wrapped(skipped.reason, width, _INDENT)
 
 
 def _wrapped(text: str, width: int, indent: str, hanging: str = "") -> list[str]:

@@ -1,48 +1,130 @@
-"""A loss curve in one line of text."""
+"""The curve that a verdict is about, in one line of text, with the place that was found below it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from tracker_health.evidence import Evidence
+from tracker_health.evidence import Evidence, FloatArray, IntArray, Series
+from tracker_health.report.result import ProbeResult, Report
+from tracker_health.roles import REWARDS
+from tracker_health.text import number, printable
 
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _NOT_FINITE = "x"
 _NOTHING = " "
-_ORDERS = 100.0  # highest over lowest, from which the heights are logarithmic
+_WIDE = 20.0  # highest over lowest, from which the heights are logarithmic
+_FEWEST_POINTS = 3
+_NAME = 30
+_MAIN = ("train_loss", *REWARDS, "val_loss", "val_accuracy", "val_auc", "higher_better_val", "lower_better_val")
+_CALLED = {"train_loss": "loss", "val_loss": "validation loss"}
 
 
-def sketch(evidence: Evidence, columns: int = 40) -> str:
-    """The course of the training loss, or else the validation loss: in each column the median of its points.
-
-    Columns are stretches of steps; ``x`` stands where most values are NaN or infinite. Empty where there are fewer than
-    three points, or none to tell high from low.
+@dataclass(frozen=True, kw_only=True)
+class Sketch:
+    """A curve in one line. ``line``: a character for each stretch of steps; ``says``: what it is, its lowest and its
+    highest value, and whether heights are logarithmic. ``mark``: the column of the place that was found, and ``at``
+    that place in words; -1 and empty for none.
     """
-    series = evidence.find("train_loss") or evidence.find("val_loss")
-    points = None if series is None else series.clean()
-    if points is None or len(points) < 3 or points.steps[-1] == points.steps[0]:
-        return ""
-    columns = min(columns, len(points))
-    place = (points.steps - points.steps[0]) / float(points.steps[-1] - points.steps[0])
-    column = np.minimum((place * columns).astype(np.int64), columns - 1)
-    starts = np.searchsorted(column, np.arange(columns + 1))
-    groups = [np.sort(points.values[start:end]) for start, end in pairwise(starts)]  # NaN last
-    finite = [group[np.isfinite(group)] for group in groups]
-    levels = [0.5 * one[(len(one) - 1) // 2] + 0.5 * one[len(one) // 2] if len(one) else np.nan for one in finite]
-    return "".join(
-        _NOTHING if not len(group) else _NOT_FINITE if 2 * len(rest) < len(group) else mark
-        for group, rest, mark in zip(groups, finite, _marks(np.array(levels)), strict=True)
-    )
+
+    line: str
+    says: str
+    mark: int = -1
+    at: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The curve, and below it the mark."""
+        return (f"{self.line}  {self.says}", *([f"{' ' * self.mark}^ {self.at}"] if self.mark >= 0 else []))
 
 
-def _marks(levels: np.ndarray) -> list[str]:
-    finite = levels[np.isfinite(levels)]
-    if not len(finite):
-        return [_NOT_FINITE] * len(levels)
-    if finite.min() > 0 and finite.max() / finite.min() > _ORDERS:
-        levels, finite = np.log(levels), np.log(finite)
-    low, half = float(finite.min()), 0.5 * float(finite.max()) - 0.5 * float(finite.min())
-    heights = (0.5 * levels - 0.5 * low) / half if half > 0 else np.full(len(levels), 0.5)
-    return [_HEIGHTS[round(height * (len(_HEIGHTS) - 1))] if np.isfinite(height) else _NOTHING for height in heights]
+def sketch(evidence: Evidence, report: Report, columns: int = 40) -> Sketch | None:
+    """The series that the worst finding is about, or else the main metric: loss, reward, score.
+
+    In each column the median of its points, and in those of the extremes the extremes; ``x`` stands where most values
+    are NaN or infinite. None where no series has three points at different steps.
+    """
+    found, series = _subject(evidence, report)
+    if series is None:
+        return None
+    columns = min(columns, len(series))
+    column = _columns(series, series.steps, columns)
+    groups = [series.values[start:end] for start, end in pairwise(np.searchsorted(column, np.arange(columns + 1)))]
+    low, high = _extremes(series.values)
+    wide = low > 0.0 and high > _WIDE * low
+    line = "".join(_marks([_level(group, low, high) for group in groups], low, high, wide=wide))
+    mark, at = -1, ""
+    if found is not None and (step := _place(found, series)) is not None:
+        mark, at = int(_columns(series, np.array([step]), columns)[0]), series.place(step)
+    return Sketch(line=line, says=_says(series, low, high, wide=wide), mark=mark, at=at)
+
+
+def _subject(evidence: Evidence, report: Report) -> tuple[ProbeResult | None, Series | None]:
+    """The finding to mark, and the series that it is seen in; without one the main metric."""
+    leading = report.diagnosis.about if report.diagnosis is not None else ""
+    findings = sorted((*report.explained, *report.unexplained), key=lambda one: one.code != leading)
+    for finding in findings:
+        for name in finding.about:
+            series = next((one for one in (*evidence.series, *evidence.odd) if one.name == name), None)
+            if series is not None and (drawn := _drawn(series)) is not None:
+                return finding, drawn
+    series = next((one for role in _MAIN if (one := evidence.find(role)) is not None), None)
+    return None, None if series is None else _drawn(series)
+
+
+def _drawn(series: Series) -> Series | None:
+    """The series in the order of its steps; None where that is no curve."""
+    clean = series.clean()
+    return clean if len(clean) >= _FEWEST_POINTS and clean.steps[-1] > clean.steps[0] else None
+
+
+def _columns(series: Series, steps: IntArray, columns: int) -> IntArray:
+    """The columns in which steps of a series are."""
+    share = (steps - series.steps[0]) / float(series.steps[-1] - series.steps[0])
+    column: IntArray = np.clip((share * columns).astype(np.int64), 0, columns - 1)
+    return column
+
+
+def _place(finding: ProbeResult, series: Series) -> int | None:
+    """The first step that a finding names within the series; None of what was so from its beginning."""
+    first = next((one for one in finding.steps if series.steps[0] <= one <= series.steps[-1]), None)
+    return None if first == series.steps[0] else first
+
+
+def _extremes(values: FloatArray) -> tuple[float, float]:
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if len(finite) else (np.nan, np.nan)
+
+
+def _level(group: FloatArray, low: float, high: float) -> float | None:
+    """Of a column's points the extreme of the whole curve, or their median; NaN where most are not finite, and None
+    where there are none.
+    """
+    finite = np.sort(group[np.isfinite(group)])
+    if not len(group) or 2 * len(finite) < len(group):
+        return np.nan if len(group) else None
+    if finite[-1] == high or finite[0] == low:
+        return high if finite[-1] == high else low
+    return 0.5 * float(finite[(len(finite) - 1) // 2]) + 0.5 * float(finite[len(finite) // 2])
+
+
+def _marks(levels: list[float | None], low: float, high: float, *, wide: bool) -> Iterator[str]:
+    if wide:
+        low, high = np.log(low), np.log(high)
+    half = 0.5 * high - 0.5 * low  # the difference of two floats may be none
+    for level in levels:
+        if level is None or not np.isfinite(level):
+            yield _NOTHING if level is None else _NOT_FINITE
+            continue
+        height = (0.5 * (np.log(level) if wide else level) - 0.5 * low) / half if half > 0.0 else 0.5
+        yield _HEIGHTS[round(float(height) * (len(_HEIGHTS) - 1))]
+
+
+def _says(series: Series, low: float, high: float, *, wide: bool) -> str:
+    name = _CALLED.get(series.role or "") or printable(series.name, _NAME)
+    if not np.isfinite(low):
+        return f"{name}, never finite"
+    return f"{name}, min {number(low)}, max {number(high)}{' (log scale)' if wide else ''}"

@@ -313,7 +313,7 @@ def _describe(job: _Job, annotations: Annotations, report: Report, evidence: Evi
         status="dry-run",
         report=report,
         annotations=annotations,
-        sketch=sketch_curve(evidence),
+        sketch=sketch_curve(evidence, report),
         replaces_older=job.recorded is not None and job.recorded.is_older_than(job.run.last_step()),
         shadow=job.in_shadow,
     )

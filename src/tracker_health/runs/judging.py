@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tracker_health.config import Config
 from tracker_health.errors import StoreUnavailable, described
@@ -21,6 +22,9 @@ from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.found import Listed
 from tracker_health.text import printable
 from tracker_health.words.verdict import Verdict
+
+if TYPE_CHECKING:
+    from tracker_health.render.sketch import Sketch
 
 _MOST_UNKNOWN = 30
 """Metrics of unknown names whose histories are read to say which may be a loss: each may be a request."""
@@ -42,7 +46,7 @@ def check_run(run: str | Path | Listed, config: Config, tracking_uri: str | None
         report = add_note(report, f"{older} {recorded.step}, and the run is at {last}; annotate judges it again")
     in_shadow = settings.mode == "shadow"
     return Outcome(
-        run=shown_name(run), status="checked", report=report, sketch=sketch_curve(evidence), shadow=in_shadow
+        run=shown_name(run), status="checked", report=report, sketch=sketch_curve(evidence, report), shadow=in_shadow
     )
 
 
@@ -109,8 +113,8 @@ def _add_way_back(run: TrackedRun, report: Report, evidence: Evidence, request: 
         return add_note(report, f"no checkpoint to go back to was looked for: {printable(described(error), 300)}")
 
 
-def sketch_curve(evidence: Evidence) -> str:
-    """The loss curve in one line of text, "" where there is none."""
+def sketch_curve(evidence: Evidence, report: Report) -> Sketch | None:
+    """The curve that the verdict is about, in one line of text; None where there is none."""
     from tracker_health.render.sketch import sketch
 
-    return sketch(evidence)
+    return sketch(evidence, report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tracker_health.config import Config
 from tracker_health.errors import LeftAlone, described
@@ -18,6 +18,9 @@ from tracker_health.stores.found import Listed
 from tracker_health.text import printable
 from tracker_health.words.verdict import Verdict
 
+if TYPE_CHECKING:
+    from tracker_health.render.sketch import Sketch
+
 Status = Literal["checked", "written", "unchanged", "dry-run", "left alone", "failed", "shadow"]
 
 
@@ -30,7 +33,7 @@ class Outcome:
     why; ``annotations`` are there if it was judged); ``left alone`` (judged, and not to be written onto: ``error`` is
     the ``LeftAlone`` that says why, and the last note of the report says it, too). ``annotations``: what was, or would
     be, written; ``omitted``: what of it was left out for something of the owner's, with the reason. ``run``: as given,
-    a URL without its secrets. ``sketch``: the loss curve in one line of text, "" where there is none.
+    a URL without its secrets. ``sketch``: the curve that the verdict is about in one line, None where there is none.
     ``replaces_older``: the verdict that the run had before was on a part of its data. ``shadow``: verdicts are only
     tried out: nobody is notified, and no exit code says so. With the status ``shadow`` the one tag for that was
     written. ``notice``: a message that this call has to send; ``owes``: another call has one to send, and may still do
@@ -43,7 +46,7 @@ class Outcome:
     annotations: Annotations | None = None
     omitted: tuple[str, ...] = ()
     error: Exception | None = None
-    sketch: str = ""
+    sketch: Sketch | None = None
     replaces_older: bool = False
     shadow: bool = False
     notice: Notice | None = None

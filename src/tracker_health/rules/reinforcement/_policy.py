@@ -85,7 +85,7 @@ def found(
         message=said,
         remedy=remedy,
         measured=levels(curve) if measured is None else measured,
-        steps=(int(curve.steps[0]) if since is None else since, curve.last_step),
+        steps=(int(curve.series.steps[0]) if since is None else since, curve.last_step),
         confidence="high" if sure else "low",
         kind=kind,
         about=(curve.series.name,),

@@ -1,0 +1,104 @@
+"""Why a run passed: one line with its numbers, and answers to what people worry about in healthy runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tracker_health.evidence import Curve, Evidence
+from tracker_health.facts.scores import HELD_OUT, HIGHER
+from tracker_health.report.result import ProbeResult
+from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
+from tracker_health.text import count, number, short_name
+from tracker_health.words.verdict import Verdict
+
+_LEVEL = 0.05  # of the whole way that the last quarter brought: less is called level
+_NEAR_THE_END = 0.9  # of the evaluations, from where on the best one is called the end
+_JUMP = 0.25  # of the descent: less does not catch the eye
+_MOST_ANSWERS = 2
+_SCORES = (*HELD_OUT, "train_accuracy", "train_auc")
+_RISE = frozenset((*REWARDS, *HIGHER, "train_accuracy", "train_auc"))
+_CALLED = {"train_loss": "loss", "val_loss": "validation loss"}
+
+
+def why_passed(evidence: Evidence, results: Sequence[ProbeResult]) -> str:
+    """What the curves did, and how many rules had nothing against it.
+
+    Args:
+        evidence: What the run left.
+        results: Of all rules that judged it.
+
+    Returns:
+        ``loss 2.27 -> 0.086, level at the end; validation loss best at epoch 36 of 40, no overfit; 33 checks``; the
+        number of checks alone where no curve has enough points.
+    """
+    passed = {one.code: one for one in results if one.votes and one.verdict is Verdict.PASS}
+    parts = [_course(evidence), *_held_out(evidence, passed), *list(_answers(evidence, passed))[:_MOST_ANSWERS]]
+    return "; ".join([*(one for one in parts if one), count(sum(one.votes for one in results), "check")])
+
+
+def _course(evidence: Evidence) -> str:
+    """What the main metric did: a loss, else a reward, else a score."""
+    for role in ("train_loss", *REWARDS, "val_loss", *_SCORES):
+        curve = evidence.curve(role)
+        if curve is not None:
+            name = _CALLED.get(role) or short_name(curve.series.name)
+            return f"{name} {number(curve.head.value)} -> {number(curve.end.value)}{_ending(curve, role in _RISE)}"
+    return ""
+
+
+def _ending(curve: Curve, rises: bool) -> str:
+    """Whether it still moved when the run ended."""
+    fall = (curve.upside_down if rises else curve).fall
+    if abs(fall.late_share) <= _LEVEL:
+        return ", level at the end"
+    moves = fall.late_share > _LEVEL and fall.sure
+    return f", still {'rising' if rises else 'falling'} at the end" if moves else ""
+
+
+def _held_out(evidence: Evidence, passed: Mapping[str, ProbeResult]) -> Iterator[str]:
+    """Where the validation loss was best, and whether that is overfitting; and how a score of validation ended."""
+    if evidence.curve("train_loss") is None:
+        return
+    curve = evidence.curve("val_loss")
+    if curve is not None:
+        values, steps = curve.series.values, curve.series.steps
+        best = int(np.argmin(values))
+        late = best >= _NEAR_THE_END * (len(values) - 1)
+        last = curve.series.place(curve.last_step).rpartition(" ")[2]
+        where = "at the end" if late else f"at {curve.series.place(int(steps[best]))} of {last}"
+        yield f"validation loss best {where}{', no overfit' if 'GEN001' in passed else ''}"
+    score = next((one for role in HELD_OUT if (one := evidence.curve(role)) is not None), None)
+    if score is not None:
+        yield f"{short_name(score.series.name)} {number(score.end.value)} at the end"
+
+
+def _answers(evidence: Evidence, passed: Mapping[str, ProbeResult]) -> Iterator[str]:
+    """What looks wrong in this run and is not, and why."""
+    gradients = passed.get("GRD001")
+    if gradients is not None and gradients.measured.get("nonfinite"):
+        yield gradients.message
+    yield from _jump(evidence)
+    train, validation = evidence.curve("train_loss"), evidence.curve("val_loss")
+    if train is not None and validation is not None and (train.end - validation.end).surely_above(0.0):
+        yield "validation is below training, as with dropout, augmentation or a loss that is averaged over the epoch"
+    chosen, margin = evidence.curve("chosen_logp"), evidence.curve("margin")
+    if chosen is not None and margin is not None and (chosen.end - chosen.start).surely_below(0.0):
+        rise = f"{number(margin.start.value)} to {number(margin.end.value)}"
+        yield f"{short_name(chosen.series.name)} falls, as is usual in preference training: the margin went from {rise}"
+    objective = evidence.curve(OBJECTIVE_LOSS)
+    if objective is not None and "RWD001" in passed and (objective.end - objective.start).surely_above(0.0):
+        yield f"{short_name(objective.series.name)} rose, and need not fall while the reward rises"
+
+
+def _jump(evidence: Evidence) -> Iterator[str]:
+    """A rise of the training loss that came back."""
+    train, validation = evidence.curve("train_loss"), evidence.curve("val_loss")
+    jumps = train.excursions(_JUMP * train.descent.value) if train is not None and train.descent.value > 0.0 else []
+    if train is None or not jumps:
+        return
+    highest = max(jumps, key=lambda one: one.height)
+    where = train.series.place(highest.first_step)
+    alone = validation is not None and not validation.excursions(_JUMP * max(validation.descent.value, 0.0))
+    yield f"the loss jumped at {where} and came back{', and validation did not jump' if alone else ''}"
