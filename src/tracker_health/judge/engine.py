@@ -213,7 +213,7 @@ def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | No
     )
     so_far = passes and verdict is Verdict.SKIP
     if verdict is Verdict.PASS:
-        return replace(report, summary=why_passed(evidence, results))
+        return replace(report, summary=why_passed(evidence, results, report.judged))
     return replace(report, summary=_so_far(evidence) if so_far else _summary(report, unjudged or ""))
 
 
@@ -277,10 +277,7 @@ def _notes(evidence: Evidence, config: Config, unknown: list[str]) -> Iterable[s
         yield printable(not_compared if evidence.not_compared else said, _REASON_CHARACTERS)
     yield from (printable(note, _REASON_CHARACTERS) for note in config.notes)
     yield from evidence.notes
-    for series in evidence.series:
-        if series.superseded:
-            passed = count(series.superseded, "point")
-            yield printable(f"the steps of {series.name} began again after {passed}: only what came then is judged")
+    yield from _superseded(evidence)
     if unknown:
         seen = listing(unknown)
         note = f"{NOT_UNDERSTOOD}: {seen}; set roles.train_loss to name one"
@@ -290,6 +287,17 @@ def _notes(evidence: Evidence, config: Config, unknown: list[str]) -> Iterable[s
         wanted = listing(list(config.roles[role]))
         seen = f"seen: {listing(names)}" if names else "there is no metric history"
         yield printable(f"roles.{role} matches no metric: configured: {wanted}; {seen}", _REASON_CHARACTERS)
+
+
+def _superseded(evidence: Evidence) -> Iterator[str]:
+    """Which series were begun again, those after the same number of points in one line."""
+    names: dict[int, list[str]] = {}
+    for series in evidence.series:
+        if series.superseded:
+            names.setdefault(series.superseded, []).append(series.name)
+    for points, begun in names.items():
+        passed, said = count(points, "point"), listing(begun, 3)
+        yield printable(f"the steps of {said} began again after {passed}: only what came then is judged", 500)
 
 
 def _meanings(evidence: Evidence, config: Config) -> Mapping[str, Meaning]:

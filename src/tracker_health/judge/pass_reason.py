@@ -8,7 +8,7 @@ import numpy as np
 
 from tracker_health.evidence import Curve, Evidence
 from tracker_health.facts.scores import HELD_OUT, HIGHER
-from tracker_health.report.result import ProbeResult
+from tracker_health.report.result import Judged, ProbeResult
 from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
 from tracker_health.text import count, number, short_name
 from tracker_health.words.verdict import Verdict
@@ -22,19 +22,22 @@ _RISE = frozenset((*REWARDS, *HIGHER, "train_accuracy", "train_auc"))
 _CALLED = {"train_loss": "loss", "val_loss": "validation loss"}
 
 
-def why_passed(evidence: Evidence, results: Sequence[ProbeResult]) -> str:
+def why_passed(evidence: Evidence, results: Sequence[ProbeResult], judged: Sequence[Judged]) -> str:
     """What the curves did, and how many rules had nothing against it.
 
     Args:
         evidence: What the run left.
         results: Of all rules that judged it.
+        judged: Which parts of it were.
 
     Returns:
         ``loss 2.27 -> 0.086, level at the end; validation loss best at epoch 36 of 40, no overfit; 33 checks``; the
         number of checks alone where no curve has enough points.
     """
     passed = {one.code: one for one in results if one.votes and one.verdict is Verdict.PASS}
-    parts = [_course(evidence), *_held_out(evidence, passed), *list(_answers(evidence, passed))[:_MOST_ANSWERS]]
+    hidden = next((one.why for one in judged if one.part == "loss" and one.state == "not usable"), "")
+    answers = list(_answers(evidence, passed))[:_MOST_ANSWERS]
+    parts = [hidden or _course(evidence), *_held_out(evidence, passed), *answers]
     return "; ".join([*(one for one in parts if one), count(sum(one.votes for one in results), "check")])
 
 
@@ -44,7 +47,10 @@ def _course(evidence: Evidence) -> str:
         curve = evidence.curve(role)
         if curve is not None:
             name = _CALLED.get(role) or short_name(curve.series.name)
-            return f"{name} {number(curve.head.value)} -> {number(curve.end.value)}{_ending(curve, role in _RISE)}"
+            first, end = number(curve.first.value), number(curve.end.value)
+            if first == end:
+                return f"{name} stays at {end}"
+            return f"{name} {first} -> {end}{_ending(curve, role in _RISE)}"
     return ""
 
 

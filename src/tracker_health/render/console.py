@@ -179,6 +179,7 @@ def _judged_lines(report: Report, width: int, *, verbose: bool) -> Iterator[str]
         ("note", f"{one.part} not usable: {one.why}")
         for one in report.judged
         if one.state == "not usable"
+        and not any(one.why in said for said in (report.summary, *report.notes))
         and (verbose or (one.part in ("loss", "optimizer", "weights") and not one.why.startswith(BY_PARAMS)))
     ]
     for word, text in lines:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Series
 from tracker_health.report.result import ProbeResult, Report
-from tracker_health.roles import REWARDS
+from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
 from tracker_health.text import number, printable
 
 _HEIGHTS = "▁▂▃▄▅▆▇█"
@@ -19,7 +19,8 @@ _NOTHING = " "
 _WIDE = 20.0  # highest over lowest, from which the heights are logarithmic
 _FEWEST_POINTS = 3
 _NAME = 30
-_MAIN = ("train_loss", *REWARDS, "val_loss", "val_accuracy", "val_auc", "higher_better_val", "lower_better_val")
+_SCORES = ("val_accuracy", "val_auc", "higher_better_val", "lower_better_val")
+_MAIN = ("train_loss", *REWARDS, "val_loss", *_SCORES, OBJECTIVE_LOSS)
 _CALLED = {"train_loss": "loss", "val_loss": "validation loss"}
 
 
