@@ -21,6 +21,7 @@ from gallery.indexes import causes_index, group_of, index, retired_page
 from gallery.page import symptoms_page
 
 from tracker_health.cli import cli
+from tracker_health.cli.group import HELP_ALL
 from tracker_health.diagnosis import CAUSES, Cause
 from tracker_health.readers.log_formats import text_forms
 from tracker_health.readers.log_formats.text_forms import FORMS
@@ -132,12 +133,18 @@ def command_reference() -> str:
     """The help of every command, as one page."""
     parts = ["# Command line\n", _help(cli, "tracker-health", None)]
     for name, command in sorted(cli.commands.items()):
-        parts += [f"## tracker-health {name}\n", _help(command, name, click.Context(cli, info_name="tracker-health"))]
+        above = click.Context(cli, info_name="tracker-health")
+        parts += [f"## tracker-health {name}\n", _help(command, name, above)]
+        inner = command.commands if isinstance(command, click.Group) else {}
+        here = click.Context(command, info_name=name, parent=above)
+        for word, one in sorted(inner.items()):
+            parts += [f"### tracker-health {name} {word}\n", _help(one, word, here)]
     return "\n".join(parts)
 
 
 def _help(command: click.Command, name: str, parent: click.Context | None) -> str:
     context = click.Context(command, info_name=name, parent=parent, terminal_width=80, max_content_width=80)
+    context.meta[HELP_ALL] = True
     return f"```text\n{command.get_help(context)}\n```\n"
 
 

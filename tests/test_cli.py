@@ -160,11 +160,11 @@ def test_verbose_says_why_rules_were_skipped(run, healthy):
         (["--preset", "dlmm"], "did you mean dlm"),
         (["--select", "LOS0001"], "did you mean LOS001"),
         (["--ignore", "loss-drift"], "there is no rule 'loss-drift'"),
-        (["--set", "probes.divergd.sigmas=4"], "did you mean diverged"),
-        (["--set", "probes.diverged.sigma=4"], "did you mean sigmas"),
-        (["--set", "probes.diverged.sigmas=-1"], "must be at least 0"),
-        (["--set", "probes.diverged.sigmas=much"], "is no number"),
-        (["--set", "probes.unstable-loss.repeated=8.5"], "must be a whole number"),
+        (["--set", "rules.divergd.sigmas=4"], "did you mean diverged"),
+        (["--set", "rules.diverged.sigma=4"], "did you mean sigmas"),
+        (["--set", "rules.diverged.sigmas=-1"], "must be at least 0"),
+        (["--set", "rules.diverged.sigmas=much"], "is no number"),
+        (["--set", "rules.unstable-loss.repeated=8.5"], "must be a whole number"),
         (["--set", "nonsense"], "does not parse"),
         (["--set", "roles.train_los=x"], "did you mean train_loss"),
         (["--set", "roles.train_loss=health/loss"], "names under health/ are this tool's own and are never read back"),
@@ -188,7 +188,7 @@ def test_a_threshold_and_a_role_can_be_set(run, tmp_path):
     assert json.loads(run("check", "--json", run_folder).stdout)["verdict"] == "skip"
     document = json.loads(
         run(
-            "check", "--json", run_folder, "--set", "roles.train_loss=my_objective", "--set", "probes.diverged.sigmas=6"
+            "check", "--json", run_folder, "--set", "roles.train_loss=my_objective", "--set", "rules.diverged.sigmas=6"
         ).stdout
     )
     assert document["verdict"] == "pass"
@@ -814,7 +814,7 @@ def test_a_signal_ends_a_wait_at_whatever_moment_it_comes():
 
 
 def test_help_lists_every_command_and_option_below_a_heading():
-    from tracker_health.cli.group import EXAMPLES, PANELS, SECTIONS
+    from tracker_health.cli.group import EXAMPLES, HELP_ALL, PANELS, SECTIONS
 
     listed = [name for names in SECTIONS.values() for name in names]
     assert len(listed) == len(set(listed))
@@ -823,10 +823,36 @@ def test_help_lists_every_command_and_option_below_a_heading():
     known = {one.name for command in cli.commands.values() for one in command.params}
     assert known & {name for names in PANELS.values() for name in names}
     for name, command in cli.commands.items():
-        text = command.get_help(click.Context(command, info_name=name))
+        context = click.Context(command, info_name=name)
+        context.meta[HELP_ALL] = True
+        text = command.get_help(context)
         assert all(len(line) <= 80 for line in text.splitlines()), name
         missing = [option for one in command.params for option in getattr(one, "opts", ()) if option.startswith("--")]
         assert all(option in text for option in missing), name
+
+
+def test_a_commands_help_shows_what_most_calls_need(run):
+    short, full = (run("check", option).stdout for option in ("--help", "--help-all"))
+    options = [line.split()[0] for line in short.splitlines() if line.startswith("  -")]
+    assert len(options) == 10, "eight, and the two that show help"
+    assert "--stale-after" in full
+    assert "--stale-after" not in short
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(["series"], ["show", "metrics"]), (["tensors"], ["show", "weights"]), (["probes"], ["rules"])]
+)
+def test_old_names_of_commands_still_work(old, new, run, healthy):
+    arguments = [] if new == ["rules"] else [healthy]
+    assert run(*old, *arguments).stdout == run(*new, *arguments).stdout != ""
+    assert old[0] not in run("--help").stdout.split()
+
+
+def test_a_path_stands_for_check(run, healthy):
+    assert run(healthy, "--json").stdout == run("check", healthy, "--json").stdout
+    nothing = run("chekc")
+    assert nothing.exit_code == 2
+    assert "chekc is no command, file or folder (did you mean check?)" in nothing.stderr
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))

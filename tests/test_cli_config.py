@@ -39,19 +39,19 @@ def test_config_without_any(run):
 
 
 def test_config_shows_where_values_came_from(run, monkeypatch):
-    Path("tracker-health.toml").write_text("[probes.diverged]\nsigmas = 6\n")
+    Path("tracker-health.toml").write_text("[rules.diverged]\nsigmas = 6\n")
     monkeypatch.setenv("TRACKER_HEALTH_PRESET", "strict")
     lines = run("config", "--fail-on", "warn").stdout.splitlines()
     assert [" ".join(line.split()) for line in lines] == [
         "# read: tracker-health.toml",
         'preset = "strict" environment TRACKER_HEALTH_PRESET',
         'fail_on = "warn" command line',
-        "probes.diverged.sigmas = 6 tracker-health.toml:2",
+        "rules.diverged.sigmas = 6 tracker-health.toml:2",
         "preview_votes = true preset strict",
     ]
     everything = run("config", "--all").stdout
     assert "tracking_uri = (not set)" in everything
-    assert "probes.unstable-loss.repeated = 2" in everything
+    assert "rules.unstable-loss.repeated = 2" in everything
 
 
 def test_config_as_json(run):
@@ -105,7 +105,7 @@ def test_a_bad_file_is_one_line_and_exit_code_2(run, healthy, command, toml, sai
 
 
 def test_a_threshold_on_the_command_line_of_config_is_checked(run):
-    assert run("config", "--set", "probes.divergd.sigmas=4").exit_code == 2
+    assert run("config", "--set", "rules.divergd.sigmas=4").exit_code == 2
 
 
 def test_the_words_for_fail_on_are_the_same():

@@ -56,27 +56,27 @@ def test_an_upgrade_alone_leaves_the_digest_of_the_default_settings():
 
 
 def test_the_digest_is_that_of_the_run():
-    config = overridden(**{"probes.diverged.sigmas": 6})
+    config = overridden(**{"rules.diverged.sigmas": 6})
     assert config.for_run({"experiment": "lm"}).digest == Config().digest
     assert config.for_run({}).digest == Config().digest
     assert config.for_run(RL).digest == Config(thresholds={"diverged": {"sigmas": 6}}).digest != Config().digest
 
 
 def test_overrides_apply_in_order_key_by_key():
-    first = Override(match="experiment:*", changes={"probes.diverged.sigmas": 6, "checkpoint": "a"})
-    second = Override(match="tag:team=red", changes={"probes.unstable-loss.repeated": 9, "checkpoint": "b"})
+    first = Override(match="experiment:*", changes={"rules.diverged.sigmas": 6, "checkpoint": "a"})
+    second = Override(match="tag:team=red", changes={"rules.unstable-loss.repeated": 9, "checkpoint": "b"})
     config = Config(thresholds={"diverged": {"rise_share": 0.5}}, overrides=(first, second)).for_run(RL)
     assert config.thresholds == {"diverged": {"rise_share": 0.5, "sigmas": 6}, "unstable-loss": {"repeated": 9}}
     assert config.checkpoint == "b"
 
 
 def test_a_preset_in_an_override_leaves_the_rest_alone():
-    config = changed(overridden(preset="dlm"), {"probes.diverged.sigmas": 6, "ignore": frozenset({"LOS001"})})
-    assert config.for_run(RL) == changed(preset("dlm"), {"probes.diverged.sigmas": 6, "ignore": frozenset({"LOS001"})})
+    config = changed(overridden(preset="dlm"), {"rules.diverged.sigmas": 6, "ignore": frozenset({"LOS001"})})
+    assert config.for_run(RL) == changed(preset("dlm"), {"rules.diverged.sigmas": 6, "ignore": frozenset({"LOS001"})})
 
 
 def test_a_configuration_is_not_changed_by_asking_it():
-    config = overridden(**{"roles.kl": ("x",), "probes.diverged.sigmas": 6})
+    config = overridden(**{"roles.kl": ("x",), "rules.diverged.sigmas": 6})
     before = (config.digest, dict(config.roles), dict(config.thresholds))
     config.for_run(RL)
     assert (config.digest, dict(config.roles), dict(config.thresholds)) == before
@@ -133,7 +133,7 @@ def test_what_makes_a_verdict_another_one_than_the_rules_own():
     changes = {
         "ignore": frozenset({"LOS004"}),
         "select": frozenset({"LOS"}),
-        "probes.diverged.sigmas": 9,
+        "rules.diverged.sigmas": 9,
         "roles.train_loss": ("zorp", "loss"),
         "checkpoint": "last.pt",
         "max_download": 1000,

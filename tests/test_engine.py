@@ -484,7 +484,7 @@ def test_select_and_ignore_take_codes_and_names(word):
         (Config(select=frozenset({"LOS404"})), "did you mean LOS004 or LRS004?"),
         (Config(ignore=frozenset({"divergd"})), "did you mean diverged?"),
         (Config(thresholds={"no-progres": {}}), "did you mean no-progress?"),
-        (Config(thresholds={"LOS004": {}}), "probes.LOS004: there is no such rule"),
+        (Config(thresholds={"LOS004": {}}), "rules.LOS004: there is no such rule"),
         (Config(thresholds={"diverged": {"risk_share": 1.0}}), "did you mean rise_share"),
         (Config(thresholds={"diverged": {"rise_share": 0.0}}), "must be above 0"),
         (Config(thresholds={"diverged": {"rise_share": float("nan")}}), "must be above 0"),

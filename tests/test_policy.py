@@ -24,10 +24,10 @@ from tracker_health.settings.values import KEYS, OF_JUDGEMENT, SECTIONS
 POLICY = """
 ignore = ["LOS004"]
 fail_on = "fail"
-locked = ["ignore", "probes.diverged", "fail_on"]
-[probes.diverged]
+locked = ["ignore", "rules.diverged", "fail_on"]
+[rules.diverged]
 sigmas = 7
-[probes.chance-level]
+[rules.chance-level]
 tolerance = 0.2
 [[overrides]]
 match = "experiment:rl-*"
@@ -64,11 +64,11 @@ def seen(tmp_path, written):
     return of
 
 
-SIMPLE = 'ignore = ["LOS004"]\n[probes.diverged]\nsigmas = 7\n'
+SIMPLE = 'ignore = ["LOS004"]\n[rules.diverged]\nsigmas = 7\n'
 
 
 def test_it_lies_beneath_everybodys_own_settings(seen):
-    one = seen(SIMPLE, "[probes.diverged]\nsigmas = 9\nrunaway = 9\n")
+    one = seen(SIMPLE, "[rules.diverged]\nsigmas = 9\nrunaway = 9\n")
     assert one.config.thresholds == {"diverged": {"sigmas": 9, "runaway": 9}}
     assert one.config.ignore == {"LOS004"}
     assert one.chosen["ignore"].origin.startswith("policy ")
@@ -84,10 +84,10 @@ def test_lists_are_added_to_it(seen):
 def test_what_is_locked_holds_against_files_environment_and_command_line(seen):
     one = seen(
         POLICY,
-        'ignore = ["LOS005"]\n[probes.diverged]\nsigmas = 99\n',
-        environ={"TRACKER_HEALTH_SET": "probes.diverged.runaway=50"},
+        'ignore = ["LOS005"]\n[rules.diverged]\nsigmas = 99\n',
+        environ={"TRACKER_HEALTH_SET": "rules.diverged.runaway=50"},
         ignore=["LOS006"],
-        settings=["probes.diverged.sigmas=50", "probes.chance-level.tolerance=0.3"],
+        settings=["rules.diverged.sigmas=50", "rules.chance-level.tolerance=0.3"],
         fail_on="never",
     )
     assert one.config.ignore == {"LOS004"}
@@ -104,7 +104,7 @@ def test_a_stricter_gate_passes(seen, own, gate):
 
 
 def test_where_nothing_is_written_the_command_line_holds(seen):
-    one = seen(POLICY, 'ignore = ["LOS005"]', writes=False, ignore=["LOS006"], settings=["probes.diverged.sigmas=50"])
+    one = seen(POLICY, 'ignore = ["LOS005"]', writes=False, ignore=["LOS006"], settings=["rules.diverged.sigmas=50"])
     assert one.config.ignore == {"LOS004", "LOS006"}, "added to the policy's, which the file's is not"
     assert one.config.thresholds["diverged"] == {"sigmas": 50}
     assert one.config.for_run({"experiment": "rl-1"}).ignore == {"LOS004", "LOS006"}
@@ -119,7 +119,7 @@ def test_overrides_of_the_policy_come_before_ones_own(seen):
 
 
 def test_a_star_locks_what_decides_a_verdict_and_nothing_else(seen):
-    one = seen('locked = ["*"]', "[probes.diverged]\nsigmas = 9\n", preset_name="strict", tracking_uri="x")
+    one = seen('locked = ["*"]', "[rules.diverged]\nsigmas = 9\n", preset_name="strict", tracking_uri="x")
     assert (one.config.preset, one.config.thresholds, one.tracking_uri) == ("default", {}, "x")
 
 
@@ -129,8 +129,8 @@ BROKEN = {
     "no such rule": 'ignore = ["LOS999"]',
     "locked is no list": 'locked = "ignore"',
     "locks no key": 'locked = ["ignroe"]',
-    "locks no rule": 'locked = ["probes.diverge"]',
-    "locks no threshold": 'locked = ["probes.diverged.sigma"]',
+    "locks no rule": 'locked = ["rules.diverge"]',
+    "locks no threshold": 'locked = ["rules.diverged.sigma"]',
     "locks no role": 'locked = ["roles.nope"]',
     "locks below a key": 'locked = ["ignore.LOS004"]',
     "too large": "#" * 2**19,
@@ -145,9 +145,7 @@ def test_a_policy_that_is_broken_from_the_start_is_an_error(seen, name):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize(
-    "locked", ["ignore", "probes", "probes.diverged", "probes.diverged.sigmas", "roles.train_loss"]
-)
+@pytest.mark.parametrize("locked", ["ignore", "probes", "rules.diverged", "rules.diverged.sigmas", "roles.train_loss"])
 def test_what_may_be_locked(seen, locked):
     assert seen(f'locked = ["{locked}"]').warnings == ()
 
@@ -172,7 +170,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
         policy_of({VARIABLE: str(tmp_path / "policy.toml")})
 
 
-JUDGES = 'ignore = ["LOS004", "LOS005"]\nlocked = ["ignore"]\n[probes.diverged]\nsigmas = 7\n'
+JUDGES = 'ignore = ["LOS004", "LOS005"]\nlocked = ["ignore"]\n[rules.diverged]\nsigmas = 7\n'
 
 
 @pytest.mark.parametrize(
@@ -346,7 +344,7 @@ locked = ["*", "ignore", "tracking_uri", "notify"]
 webhook = "https://evil.example/x"
 token_env = "MY_DB_PASSWORD"
 command = ["rm", "-rf", "/"]
-[probes.diverged]
+[rules.diverged]
 sigmas = 7
 [[overrides]]
 match = "experiment:rl-*"
@@ -374,7 +372,7 @@ def test_an_address_says_how_runs_are_judged_and_nothing_else(address, monkeypat
     named = ("tracking_uri", "trusted_hosts", "max_download", "notify.token_env", "notify.command", "locked: notify")
     assert [name for name in named if name not in told] == []
     assert "the environment of this machine" in told
-    (tmp_path / "tracker-health.toml").write_text("[probes.diverged]\nsigmas = 9\n")
+    (tmp_path / "tracker-health.toml").write_text("[rules.diverged]\nsigmas = 9\n")
     refused = effective({}, environ=address.environ, folder=tmp_path)
     assert refused.config.thresholds == {"diverged": {"sigmas": 7}}, "the star locks what judges"
 

@@ -106,15 +106,15 @@ def test_thresholds_are_dropped():
     )
     assert config.thresholds == {"diverged": {"sigmas": 6}}
     assert config.notes == (
-        "probes.slow-descent.margin does nothing: LOS011 slow-descent was retired in 0.1.1, replaced by LOS007",
-        "probes.diverged.window does nothing: this threshold was retired, nothing replaced it: it follows from the length",
-        "probes.still-descending.patience does nothing: this threshold was retired, replaced by little: one was meant",
+        "rules.slow-descent.margin does nothing: LOS011 slow-descent was retired in 0.1.1, replaced by LOS007",
+        "rules.diverged.window does nothing: this threshold was retired, nothing replaced it: it follows from the length",
+        "rules.still-descending.patience does nothing: this threshold was retired, replaced by little: one was meant",
     )
 
 
 def test_an_override_of_python_is_understood():
     override = Override(
-        match="experiment:a", changes={"ignore": frozenset({"LOS011"}), "probes.slow-descent.margin": 2.0}
+        match="experiment:a", changes={"ignore": frozenset({"LOS011"}), "rules.slow-descent.margin": 2.0}
     )
     config = Config(overrides=(override,)).for_run({"experiment": "a"})
     assert (config.ignore, config.thresholds, len(config.notes)) == (frozenset(), {}, 2)
@@ -143,7 +143,7 @@ def test_thresholds_of_a_rule_that_was_split_have_moved():
     config = Config(thresholds=given)
     assert config.thresholds["rate-too-large"] == {"most_rate": 0.7, "healthy_descent": 0.5}
     assert config.thresholds["rate-too-small"] == {"least_rate": 1e-9}
-    assert "probes.schedule.least_rate has moved: it is taken as probes.rate-too-small.least_rate" in config.notes
+    assert "rules.schedule.least_rate has moved: it is taken as rules.rate-too-small.least_rate" in config.notes
     own = {**given, "rate-too-small": {"least_rate": 1e-7}}
     assert Config(thresholds=own).thresholds["rate-too-small"] == {"least_rate": 1e-7}
     rules = {rule.name: rule for rule in registry.BUILT_IN}
@@ -168,8 +168,8 @@ def test_what_never_was_stays_an_error():
     [
         ('ignore = ["los011"]', "tracker-health.toml:1: ignore: LOS011"),
         ('select = ["Slow-Descent"]', "tracker-health.toml:1: select: LOS011"),
-        ("[probes.slow-descent]\nmargin = 3", "tracker-health.toml:2: probes.slow-descent.margin does nothing: LOS011"),
-        ("[probes.diverged]\nwindow = 3", "tracker-health.toml:2: probes.diverged.window does nothing: this threshold"),
+        ("[rules.slow-descent]\nmargin = 3", "tracker-health.toml:2: rules.slow-descent.margin does nothing: LOS011"),
+        ("[rules.diverged]\nwindow = 3", "tracker-health.toml:2: rules.diverged.window does nothing: this threshold"),
         (
             '[[overrides]]\nmatch = "experiment:a"\nignore = ["slow-descent"]',
             "tracker-health.toml:3: ignore: LOS011",
@@ -186,13 +186,13 @@ def test_a_file_is_warned_about_once(read, text, where):
 
 
 def test_the_environment_and_the_command_line(read):
-    settings = read(TRACKER_HEALTH_IGNORE="LOS011,LOS004", TRACKER_HEALTH_SET="probes.slow-descent.margin=3")
+    settings = read(TRACKER_HEALTH_IGNORE="LOS011,LOS004", TRACKER_HEALTH_SET="rules.slow-descent.margin=3")
     assert settings.config.ignore == {"LOS004"}
     assert [warning.partition(":")[0] for warning in settings.warnings] == [
         "environment TRACKER_HEALTH_IGNORE",
         "environment TRACKER_HEALTH_SET",
     ]
-    settings = read(choices={"select": ["los011"], "settings": ["probes.diverged.window=4"]})
+    settings = read(choices={"select": ["los011"], "settings": ["rules.diverged.window=4"]})
     assert settings.config.select == {"LOS007"}
     assert [warning.partition(":")[0] for warning in settings.warnings] == ["command line", "command line"]
     assert configured(select=["LOS011"]).select == {"LOS007"}
@@ -200,7 +200,7 @@ def test_the_environment_and_the_command_line(read):
 
 def test_a_policy(read, tmp_path, monkeypatch):
     policy = tmp_path / "policy.toml"
-    policy.write_text('ignore = ["LOS011"]\nlocked = ["probes.slow-descent", "probes.diverged.window", "ignore"]\n')
+    policy.write_text('ignore = ["LOS011"]\nlocked = ["rules.slow-descent", "rules.diverged.window", "ignore"]\n')
     settings = read(**{VARIABLE: str(policy)})
     assert len(settings.warnings) == 3
     assert all("policy.toml" in warning for warning in settings.warnings)
@@ -270,10 +270,10 @@ UNKNOWN = """
 ignore = ["LOS911", "LOS004", "no-such-rule"]
 stale_after = "soon"
 colour = "blue"
-[probes.diverged]
+[rules.diverged]
 sigmas = 7
 windows = 3
-[probes.no-such-rule]
+[rules.no-such-rule]
 a = 1
 [[overrides]]
 match = "nonsense"
@@ -284,7 +284,7 @@ ignore = ["LOS005"]
 def test_a_lenient_reading_leaves_out_what_makes_no_sense(read):
     with pytest.raises(ConfigError):
         read(UNKNOWN)
-    settings = read(UNKNOWN, lenient=True, TRACKER_HEALTH_COLOUR="blue", TRACKER_HEALTH_SET="a; probes.diverged.x=1")
+    settings = read(UNKNOWN, lenient=True, TRACKER_HEALTH_COLOUR="blue", TRACKER_HEALTH_SET="a; rules.diverged.x=1")
     config = settings.config
     assert (config.ignore, config.thresholds, config.overrides) == ({"LOS004"}, {"diverged": {"sigmas": 7}}, ())
     assert len(settings.warnings) == 10
@@ -296,7 +296,7 @@ def test_a_lenient_reading_leaves_out_what_makes_no_sense(read):
 def test_a_policy_with_a_word_of_a_later_version_is_not_kept_as_good(read, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     policy = tmp_path / "policy.toml"
-    policy.write_text('ignore = ["LOS911"]\nlocked = ["probes.later-rule", "ignore"]\n')
+    policy.write_text('ignore = ["LOS911"]\nlocked = ["rules.later-rule", "ignore"]\n')
     settings = read(lenient=True, **{VARIABLE: str(policy)})
     assert len(settings.warnings) == 2
     assert not (tmp_path / "cache").exists()
@@ -351,6 +351,6 @@ def test_the_table_names_what_is_gone_and_what_is_there(monkeypatch):
 
 def test_nothing_is_said_of_what_is_there():
     assert remarks("ignore", frozenset({"LOS004"})) == []
-    assert remarks("probes.diverged.sigmas", 3) == []
+    assert remarks("rules.diverged.sigmas", 3) == []
     assert remarks("stale_after", 3.0) == []
     assert Config().notes == ()

@@ -76,7 +76,7 @@ def test_patterns_that_could_name_no_metric_are_refused(value):
 
 
 def test_thresholds_add_up():
-    config = configured(settings=["probes.diverged.sigmas=6", "probes.diverged.runaway=9"])
+    config = configured(settings=["rules.diverged.sigmas=6", "rules.diverged.runaway=9"])
     assert config.thresholds == {"diverged": {"sigmas": 6, "runaway": 9}}
 
 
@@ -147,15 +147,15 @@ fail_on = "warn"
 tracking_uri = "sqlite:///x.db"
 [roles]
 train_loss = ["my/loss", "b*"]
-[probes.diverged]
+[rules.diverged]
 sigmas = 6
 """)
     assert one.config == configured(
         preset_name="strict", select=["LOS001", "diverged"], ignore=["LOS005"], checkpoint="last.pt", max_download="5MB",
-        settings=["roles.train_loss=my/loss,b*", "probes.diverged.sigmas=6"],
+        settings=["roles.train_loss=my/loss,b*", "rules.diverged.sigmas=6"],
     )  # fmt: skip
     assert (one.fail_on, one.tracking_uri) == ("warn", "sqlite:///x.db")
-    assert origins(one)["probes.diverged.sigmas"] == "tracker-health.toml:12"
+    assert origins(one)["rules.diverged.sigmas"] == "tracker-health.toml:12"
     assert origins(one)["roles.train_loss"] == "tracker-health.toml:10"
 
 
@@ -163,12 +163,12 @@ def test_every_variable(seen):
     one = seen(environ={
         "TRACKER_HEALTH_PRESET": "strict", "TRACKER_HEALTH_SELECT": "los001, Diverged", "TRACKER_HEALTH_IGNORE": "LOS005",
         "TRACKER_HEALTH_CHECKPOINT": "last.pt", "TRACKER_HEALTH_MAX_DOWNLOAD": "5MB", "TRACKER_HEALTH_FAIL_ON": "skip",
-        "TRACKER_HEALTH_TRACKING_URI": "x", "TRACKER_HEALTH_SET": "probes.diverged.sigmas=6; roles.kl=a,b;",
+        "TRACKER_HEALTH_TRACKING_URI": "x", "TRACKER_HEALTH_SET": "rules.diverged.sigmas=6; roles.kl=a,b;",
         "TRACKER_HEALTH_PLUGINS": "1", "TRACKER_HEALTH_DISABLED": "0", "TRACKER_HEALTH_AUTO": "", "PATH": "x",
     })  # fmt: skip
     assert one.config == configured(
         preset_name="strict", select=["LOS001", "diverged"], ignore=["LOS005"], checkpoint="last.pt", max_download="5MB",
-        settings=["roles.kl=a,b", "probes.diverged.sigmas=6"],
+        settings=["roles.kl=a,b", "rules.diverged.sigmas=6"],
     )  # fmt: skip
     assert one.fail_on == "skip"
     assert origins(one)["roles.kl"] == "environment TRACKER_HEALTH_SET"
@@ -182,13 +182,13 @@ def test_empty_variables_are_none(seen):
 
 def test_keys_merge_one_by_one(seen):
     one = seen(
-        'ignore = ["LOS001"]\n[probes.diverged]\nsigmas = 6',
+        'ignore = ["LOS001"]\n[rules.diverged]\nsigmas = 6',
         '[tool.tracker-health]\nignore = ["LOS005"]\ncheckpoint = "a"\nprobes = { diverged = { sigmas = 1, runaway = 9 } }',
-        settings=["probes.diverged.rise_share=0.5"],
+        settings=["rules.diverged.rise_share=0.5"],
     )
     assert one.config.thresholds == {"diverged": {"sigmas": 6, "runaway": 9, "rise_share": 0.5}}
     assert (one.config.ignore, one.config.checkpoint) == ({"LOS001"}, "a")
-    assert origins(one)["probes.diverged.runaway"] == "pyproject.toml:4"
+    assert origins(one)["rules.diverged.runaway"] == "pyproject.toml:4"
     assert one.files == ("tracker-health.toml", "pyproject.toml")
 
 
@@ -260,16 +260,16 @@ def test_a_named_pyproject_must_have_our_table(seen, tmp_path):
         ("max_download = -1", "must be a number of bytes"),
         ("fail_on = 'fial'", "fail_on cannot be 'fial' (did you mean fail"),
         ("probes = 3", ":1: probes must be a table"),
-        ("[probes]\ndiverged = 3", ":2: probes.diverged must be a table"),
-        ("[probes.divergd]\nsigmas = 3", ":2: probes.divergd: there is no such rule (did you mean diverged"),
-        ("[probes.diverged]\nsigma = 3", ":2: probes.diverged.sigma: there is no such threshold (did you mean sigmas"),
-        ("[probes.diverged]\nsigmas = '3'", ":2: probes.diverged.sigmas must be a number, not text"),
-        ("[probes.diverged]\nsigmas = nan", "must be a number"),
-        ("[probes.diverged]\nsigmas = -1", "probes.diverged.sigmas = -1: must be at least 0"),
-        ("[probes.diverged]\nsigmas = true", "not true or false"),
-        ("[probes.diverged]\nsigmas = 0x" + "f" * 5000, "must be a number"),
-        ("[probes.diverged]\nsigmas = " + "9" * 5000, "broken TOML"),
-        ("[probes.unstable-loss]\nrepeated = 8.5", "must be a whole number"),
+        ("[rules]\ndiverged = 3", ":2: rules.diverged must be a table"),
+        ("[rules.divergd]\nsigmas = 3", ":2: rules.divergd: there is no such rule (did you mean diverged"),
+        ("[rules.diverged]\nsigma = 3", ":2: rules.diverged.sigma: there is no such threshold (did you mean sigmas"),
+        ("[rules.diverged]\nsigmas = '3'", ":2: rules.diverged.sigmas must be a number, not text"),
+        ("[rules.diverged]\nsigmas = nan", "must be a number"),
+        ("[rules.diverged]\nsigmas = -1", "rules.diverged.sigmas = -1: must be at least 0"),
+        ("[rules.diverged]\nsigmas = true", "not true or false"),
+        ("[rules.diverged]\nsigmas = 0x" + "f" * 5000, "must be a number"),
+        ("[rules.diverged]\nsigmas = " + "9" * 5000, "broken TOML"),
+        ("[rules.unstable-loss]\nrepeated = 8.5", "must be a whole number"),
         ("[roles]\ntrain_los = ['x']", ":2: there is no role 'train_los' (did you mean train_loss"),
         ("[roles]\ntrain_loss = 'x'", "roles.train_loss must be a list"),
         ("[roles]\ntrain_loss = ['/']", "names no metric"),
@@ -285,7 +285,7 @@ def test_a_named_pyproject_must_have_our_table(seen, tmp_path):
         ("[[overrides]]\nmatch = 'experiment:'", "does not parse"),
         ("[[overrides]]\nmatch = 'tag:health.verdict=fail'", "what the last one wrote"),
         ("[[overrides]]\nmatch = 'project:a'\nfail_on = 'warn'", ":3: there is no key 'fail_on' in an override"),
-        ("[[overrides]]\nmatch = 'project:a'\n[overrides.probes.divergd]\nx = 1", ":4: probes.divergd"),
+        ("[[overrides]]\nmatch = 'project:a'\n[overrides.rules.divergd]\nx = 1", ":4: rules.divergd"),
         ("a = 1\nb = = 2", "tracker-health.toml:2: broken TOML"),
         ("a = [\n", "broken TOML"),
         (b"a = 1\nb = '\xff'", ":2: broken TOML: this is no UTF-8"),
@@ -319,13 +319,13 @@ def test_files_that_are_refused(seen, toml, said):
         ),
         ({"TRACKER_HEALTH_IGNORE": "LOS001,LOS0001"}, "TRACKER_HEALTH_IGNORE: there is no rule 'LOS0001'"),
         (
-            {"TRACKER_HEALTH_SET": "probes.diverged.sigmas"},
-            "TRACKER_HEALTH_SET: 'probes.diverged.sigmas' does not parse",
+            {"TRACKER_HEALTH_SET": "rules.diverged.sigmas"},
+            "TRACKER_HEALTH_SET: 'rules.diverged.sigmas' does not parse",
         ),
-        ({"TRACKER_HEALTH_SET": "probes.diverged.sigmas=x"}, "TRACKER_HEALTH_SET: "),
+        ({"TRACKER_HEALTH_SET": "rules.diverged.sigmas=x"}, "TRACKER_HEALTH_SET: "),
         (
-            {"TRACKER_HEALTH_SET": "probes.diverged.sigma=1"},
-            "TRACKER_HEALTH_SET: probes.diverged.sigma: there is no such",
+            {"TRACKER_HEALTH_SET": "rules.diverged.sigma=1"},
+            "TRACKER_HEALTH_SET: rules.diverged.sigma: there is no such",
         ),
     ],
 )
@@ -339,7 +339,7 @@ OVERRIDES = """
 [[overrides]]
 match = "experiment:rl-*"
 preset = "dlm"
-[overrides.probes.diverged]
+[overrides.rules.diverged]
 sigmas = 9
 runaway = 7
 [[overrides]]
@@ -353,12 +353,12 @@ def test_overrides(seen):
     assert [override.match for override in one.config.overrides] == ["experiment:rl-*", "tag:team=red"]
     assert one.config.for_run({"experiment": "rl-x"}).thresholds == {"diverged": {"sigmas": 9, "runaway": 7}}
     assert one.config.for_run({"tag:team": "red"}).checkpoint == "red.pt"
-    assert origins(one)["overrides.0.probes.diverged.sigmas"] == "tracker-health.toml:6"
+    assert origins(one)["overrides.0.rules.diverged.sigmas"] == "tracker-health.toml:6"
     assert origins(one)["overrides.1.checkpoint"] == "tracker-health.toml:10"
 
 
 def test_what_was_typed_or_exported_holds_for_every_run(seen):
-    one = seen(OVERRIDES, preset_name="strict", environ={"TRACKER_HEALTH_SET": "probes.diverged.sigmas=5"})
+    one = seen(OVERRIDES, preset_name="strict", environ={"TRACKER_HEALTH_SET": "rules.diverged.sigmas=5"})
     config = one.config.for_run({"experiment": "rl-x"})
     assert config.preset == "strict"
     assert config.thresholds == {"diverged": {"sigmas": 5, "runaway": 7}}
@@ -381,7 +381,7 @@ def test_described(seen):
     assert shown["votes"] == SourcedValue(value=["LOS101", "OPT101"], origin="preset dlm")
     everything = one.described(everything=True)
     assert list(everything)[: len(shown)] == list(shown)
-    assert everything["probes.diverged.sigmas"] == SourcedValue(value=3.0, origin="default")
+    assert everything["rules.diverged.sigmas"] == SourcedValue(value=3.0, origin="default")
     assert everything["max_download"].origin == "default"
 
 
@@ -394,7 +394,7 @@ def test_every_key_is_documented_and_every_documented_key_exists():
     text = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
     rows = [row.split("|")[1:-1] for row in text.splitlines() if row.startswith("| `")]
     keys = {row[0].strip().strip("`"): row for row in rows}
-    assert set(keys) == {*KEYS, "roles.ROLE", "probes.NAME.THRESHOLD", "notify.KEY", "overrides"}
+    assert set(keys) == {*KEYS, "roles.ROLE", "rules.NAME.THRESHOLD", "notify.KEY", "overrides"}
     assert {key for key in KEYS if keys[key][2].strip() == "yes"} == set(JUDGING)
     assert all(keys[key][3].strip() == f"`{ENVIRONMENT}{key.upper()}`" for key in KEYS)
     documented = set(re.findall(rf"{ENVIRONMENT}([A-Z_]+)", text))
@@ -407,3 +407,20 @@ def test_the_documented_example_is_a_configuration(seen):
     text = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
     one = seen(re.search(r"```toml\n(.*?)```", text, re.DOTALL).group(1))
     assert one.config.for_run({"experiment": "rl-1"}).ignore == {"diverged", "no-progress"}
+
+
+def test_thresholds_have_an_older_name_that_means_the_same(tmp_path, monkeypatch):
+    """In a file, in an override, in the environment, on the command line; and digests do not know the difference."""
+    seen = []
+    for name in ("probes", "rules"):
+        (tmp_path / "tracker-health.toml").write_text(
+            f"[{name}.diverged]\nsigmas = 7\n[[overrides]]\nmatch = 'project:a'\n[overrides.{name}.diverged]\nsigmas = 8\n"
+        )
+        found = effective(
+            {"settings": [f"{name}.diverged.runaway=9"]},
+            environ={"TRACKER_HEALTH_SET": f"{name}.loss-spike.tail_factor=7"},
+            folder=tmp_path,
+        )
+        seen.append((found.config.digest, found.config.thresholds, found.config.overrides, set(found.described(everything=False))))
+    assert seen[0] == seen[1]
+    assert "rules.diverged.sigmas" in seen[0][3]

@@ -15,7 +15,7 @@ from tracker_health.errors import ConfigError
 from tracker_health.evidence import Baseline
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, Meaning, Patterns, RolePlan, normal_form, understand
 from tracker_health.text import printable
-from tracker_health.words.retired import RULE_LISTS, living_rules, living_thresholds, remarks
+from tracker_health.words.retired import RULE_LISTS, current_key, living_rules, living_thresholds, remarks
 
 ORIGINAL_RULES = frozenset({"LOS101", "OPT101"})
 """The two rules of the preset ``dlm``; elsewhere they measure without a vote."""
@@ -169,7 +169,7 @@ class Config:
                 said += remarks(name, words)
                 object.__setattr__(self, name, living_rules(name, words))
         for rule, values in self.thresholds.items():
-            said += [remark for key in values for remark in remarks(f"probes.{rule}.{key}", None)]
+            said += [remark for key in values for remark in remarks(f"rules.{rule}.{key}", None)]
         object.__setattr__(self, "thresholds", living_thresholds(self.thresholds))
         object.__setattr__(self, "notes", tuple(dict.fromkeys((*self.notes, *said))))
         for role, patterns in self.roles.items():
@@ -389,7 +389,7 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     and ``ignore`` (frozensets), ``checkpoint``, ``segment`` (a number), ``max_download`` (bytes) and ``stale_after``
     (seconds). What is written is decided by ``metrics`` (whether), ``pages`` and ``description`` (of ``WHEN``) and
     ``mode`` (of ``MODES``). Then there are ``trusted_hosts`` (texts), ``docs_url`` (an address) and ``notify.KEY``.
-    Last come ``probes.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of
+    Last come ``rules.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of
     the one before and leaves all other values alone.
 
     Raises:
@@ -404,8 +404,8 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     told = {key.removeprefix("notify."): value for key, value in changes.items() if key.startswith("notify.")}
     plain |= {"notify": replace(config.notify, **told)} if told else {}
     for key, value in changes.items():
-        section, _, name = key.partition(".")
-        if section == "probes":
+        section, _, name = current_key(key).partition(".")
+        if section == "rules":
             probe, _, threshold = name.partition(".")
             thresholds.setdefault(probe, {})[threshold] = value
         elif section == "roles":

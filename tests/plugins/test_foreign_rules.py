@@ -128,7 +128,7 @@ def test_thresholds_that_a_rule_itself_refuses_are_a_wrong_configuration(judged)
             if self.level != 1.0:
                 raise RuntimeError("one is the only level")
 
-    with pytest.raises(ConfigError, match=r"probes\.picky: RuntimeError: one is the only level"):
+    with pytest.raises(ConfigError, match=r"rules\.picky: RuntimeError: one is the only level"):
         judged(Picky, config=Config(thresholds={"picky": {"level": 2.0}}))
 
 

@@ -122,19 +122,19 @@ BROKEN = "raise ImportError('no such library')"
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["--set", "probes.loud.level=2"], "command line: probes.loud.level does nothing, there is no such rule; "),
+        (["--set", "rules.loud.level=2"], "command line: rules.loud.level does nothing, there is no such rule; "),
         (
             ["--set", "roles.perplexity=ppl"],
             "command line: roles.perplexity does nothing, no rule asks for this role; ",
         ),
-        ([], "tracker-health.toml:2: probes.loud.level does nothing, there is no such rule; "),
+        ([], "tracker-health.toml:2: rules.loud.level does nothing, there is no such rule; "),
     ],
 )
 @pytest.mark.thinned(3)
 def test_what_is_configured_for_a_plugin_that_does_not_load_is_a_warning(tool, plugin, tmp_path, settings, said):
     folder = plugin(BROKEN)
     if not settings:
-        (tmp_path / "tracker-health.toml").write_text("[probes.loud]\nlevel = 2\n")
+        (tmp_path / "tracker-health.toml").write_text("[rules.loud]\nlevel = 2\n")
     done = tool("check", "--json", "run", *settings, plugins=[folder])
     assert done.returncode == 3, "a plugin that does not load is an error of every report"
     assert json.loads(done.stdout)["verdict"] == "pass"
@@ -146,7 +146,7 @@ def test_what_is_configured_for_a_plugin_that_does_not_load_is_a_warning(tool, p
 
 @pytest.mark.slow
 def test_such_a_role_and_an_override_of_it_change_no_verdict(tool, plugin, tmp_path):
-    text = "[[overrides]]\nmatch = 'project:x'\nprobes.loud.level = 2\nroles.perplexity = ['ppl']\n"
+    text = "[[overrides]]\nmatch = 'project:x'\nrules.loud.level = 2\nroles.perplexity = ['ppl']\n"
     (tmp_path / "tracker-health.toml").write_text(text)
     done = tool("check", "--json", "run", plugins=[plugin(BROKEN)])
     assert json.loads(done.stdout)["verdict"] == "pass"
@@ -160,8 +160,8 @@ def test_such_a_role_and_an_override_of_it_change_no_verdict(tool, plugin, tmp_p
     "settings",
     [
         ["--select", "LUD001"],
-        ["--set", "probes.loud.level=much"],
-        ["--set", "probes.diverged.level=2"],
+        ["--set", "rules.loud.level=much"],
+        ["--set", "rules.diverged.level=2"],
     ],
 )
 @pytest.mark.thinned(6)
@@ -171,7 +171,7 @@ def test_what_no_broken_plugin_explains_is_refused(tool, plugin, settings, broke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", ["probes.loud.level=2", "roles.perplexity=ppl"])
+@pytest.mark.parametrize("setting", ["rules.loud.level=2", "roles.perplexity=ppl"])
 @pytest.mark.thinned(2)
 def test_without_a_broken_plugin_an_unknown_name_is_refused(tool, setting):
     assert tool("check", "run", "--set", setting).returncode == 2

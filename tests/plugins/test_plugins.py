@@ -44,17 +44,17 @@ def test_a_plugin_rule_is_measured_and_votes(report, good):
     result = entry(document, "TEA001")
     assert (code, document["verdict"], result["verdict"], result["votes"]) == (0, "pass", "pass", True)
     assert result["measured"]["last"] == pytest.approx(0.14, abs=1e-2)
-    code, document = report("--set", "probes.high-end.ceiling=0.01", plugins=[good])
+    code, document = report("--set", "rules.high-end.ceiling=0.01", plugins=[good])
     assert (code, document["verdict"], document["errors"]) == (1, "fail", [])
     assert entry(document, "TEA001")["thresholds"] == {"ceiling": 0.01}
 
 
 @pytest.mark.exhaustive
 def test_a_preview_rule_of_a_plugin_is_shown_without_a_vote(report, good):
-    code, document = report("--set", "probes.high-start.ceiling=0.001", plugins=[good])
+    code, document = report("--set", "rules.high-start.ceiling=0.001", plugins=[good])
     result = entry(document, "TEA002")
     assert (code, document["verdict"], result["verdict"], result["votes"]) == (0, "pass", "fail", False)
-    code, document = report("--preset", "strict", "--set", "probes.high-start.ceiling=0.001", plugins=[good])
+    code, document = report("--preset", "strict", "--set", "rules.high-start.ceiling=0.001", plugins=[good])
     assert (code, document["verdict"]) == (1, "fail")
 
 
@@ -72,7 +72,7 @@ def test_a_plugin_rule_is_selected_and_ignored(report, good, word):
 @pytest.mark.slow
 def test_a_threshold_of_a_plugin_rule_is_checked(tool, good):
     for setting, told in (("ceiling=0", "must be above 0"), ("celing=2", "did you mean ceiling?")):
-        done = tool("check", "run", "--set", f"probes.high-end.{setting}", plugins=[good])
+        done = tool("check", "run", "--set", f"rules.high-end.{setting}", plugins=[good])
         assert done.returncode == 2
         assert told in done.stderr
 
@@ -101,7 +101,7 @@ def test_what_a_plugin_prints_while_it_is_imported_is_no_result(tool, good):
 
 @pytest.mark.slow
 def test_a_plugin_rule_is_written_onto_the_run(tool, tmp_path, good):
-    done = tool("annotate", "run", "--metrics", "--set", "probes.high-end.ceiling=0.01", plugins=[good])
+    done = tool("annotate", "run", "--metrics", "--set", "rules.high-end.ceiling=0.01", plugins=[good])
     assert done.returncode == 0
     annotation = (tmp_path / "run" / "health" / "annotation.json").read_text()
     assert "TEA001" in annotation
@@ -187,7 +187,7 @@ NOT_USED = {
     "a-sound-one-among-others": "3 is no subclass of tracker_health.Probe",
     "abstract": "Abstract: it does not define judge, needs",
     "bad-code": "BadCode: its code is 'SOUND1', not three capital letters and three digits",
-    "bad-default": "BadDefault: ConfigError: probes.variant.level = -1.0: must be at least 0 (level)",
+    "bad-default": "BadDefault: ConfigError: rules.variant.level = -1.0: must be at least 0 (level)",
     "bad-headline": "BadHeadline: its headline is 'last', not a tuple of names",
     "bad-hint": "BadHint: NameError: name 'NoSuchType' is not defined",
     "bad-name": "BadName: its name is 'Not Kebab', not words in small letters with hyphens between them",
@@ -254,7 +254,7 @@ def test_a_broken_plugin_never_hides_a_verdict(tool, installed, write_log):
 @pytest.mark.exhaustive
 def test_the_other_commands_work_beside_a_broken_plugin(tool, installed):
     plugins = [installed("broken_import"), installed("broken_rules")]
-    for arguments in (["probes"], ["explain", "LOS004"], ["explain", "SND001"], ["--help"]):
+    for arguments in (["rules"], ["explain", "LOS004"], ["explain", "SND001"], ["--help"]):
         done = tool(*arguments, plugins=plugins)
         assert "Traceback" not in done.stderr
         assert done.stdout

@@ -95,8 +95,8 @@ def test_what_a_configuration_takes_the_vote_from_has_none_with_a_baseline_eithe
 def test_thresholds_of_the_comparison_with_other_runs_are_still_understood():
     config = Config(thresholds={"odd-one-out": {"deviations": 3.0, "worse": 0.1, "above": 0.6}})
     assert [note.partition(" ")[0] for note in config.notes] == [
-        "probes.odd-one-out.deviations",
-        "probes.odd-one-out.worse",
+        "rules.odd-one-out.deviations",
+        "rules.odd-one-out.worse",
     ]
     report = diagnose(replace(history(LEVEL + 1), baseline=usual()), config)
     assert next(one for one in report.results if one.code == CODE).verdict is Verdict.PASS

@@ -255,7 +255,7 @@ def test_a_policy_decides_what_is_written(one_run, server_uri, tmp_path, monkeyp
     run, tags = one_run
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert annotate(run, config=LENIENT, tracking_uri=server_uri).report.verdict == "pass"
-    (tmp_path / "policy.toml").write_text('locked = ["ignore", "select", "probes"]\n')
+    (tmp_path / "policy.toml").write_text('locked = ["ignore", "select", "rules"]\n')
     monkeypatch.setenv(VARIABLE, str(tmp_path / "policy.toml"))
     for config in (LENIENT, preset("default"), preset("strict"), LENIENT):
         annotate(run, config=config, tracking_uri=server_uri)

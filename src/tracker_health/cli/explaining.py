@@ -1,4 +1,4 @@
-"""The commands on the tool itself: explain, probes, config."""
+"""The commands on the tool itself: explain, rules, config."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def explain(code: str, full: bool) -> None:
 
 @cli.command()
 @click.option("--json", "as_json", is_flag=True, help="As JSON, one rule a line.")
-def probes(as_json: bool) -> None:
+def rules(as_json: bool) -> None:
     """List the rules.
 
     Those of installed plugins too, unless the environment has TRACKER_HEALTH_PLUGINS=0.
@@ -82,7 +82,9 @@ def probes(as_json: bool) -> None:
             }
             click.echo(json.dumps(record))
         else:
-            click.echo(f"{probe.code}  {probe.name:<18} {probe.status:<8} {'' if votes else 'no vote':<8} {summary}")
+            click.echo(
+                f"{probe.code}  {probe.name:<18} {probe.status:<8} {'' if votes else 'informational':<13} {summary}"
+            )
 
 
 @cli.command()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,13 +13,14 @@ import click
 from tracker_health._version import __version__
 from tracker_health.cli.options import VERBOSE_KEY
 from tracker_health.terminal import show_downloads, told
+from tracker_health.text import printable
 
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Judge runs": ("check", "annotate", "report", "gate", "exec"),
     "Many runs": ("sweep", "summary", "diff", "baseline", "view"),
     "Answer a verdict": ("ack", "clear"),
     "While a run goes on": ("follow",),
-    "Look closer": ("explain", "series", "tensors", "probes", "config"),
+    "Look closer": ("explain", "show", "rules", "config"),
     "Try it": ("demo", "doctor"),
 }
 """The headings below which ``--help`` lists the commands; any other command comes last."""
@@ -41,6 +44,23 @@ PANELS: Mapping[str, tuple[str, ...]] = {
 }
 """The headings below which a command's help lists its options, by parameter; any other option comes first."""
 
+OLD_NAMES: Mapping[str, tuple[str, ...]] = {
+    "series": ("show", "metrics"),
+    "tensors": ("show", "weights"),
+    "probes": ("rules",),
+}
+"""What commands were called before; it still works, and no help lists it."""
+
+HELP_ALL = "--help-all"
+"""The option that shows every option of a command; so in ``meta`` of a context whose help is to."""
+
+_MANY = 12  # options, from which a command's help shows those alone that most calls need
+_RARE = frozenset({
+    "segment", "mode", "where", "workers", "config_file", "preset_name", "select", "ignore", "checkpoint", "metrics",
+    "max_download", "stale_after", "rejudge", "form", "quiet", "force", "sidecar", "dask", "rate", "everywhere",
+})  # fmt: skip
+"""Options, by parameter, that only --help-all shows of such a command."""
+
 EXAMPLES: Mapping[str, str] = {
     "ack": "tracker-health ack 3f2a9c0e7b1d4e5f8a6b7c8d9e0f1a2b LOS004 --because known --for 14d",
     "annotate": "tracker-health annotate --experiment my-experiment --workers 4",
@@ -55,12 +75,11 @@ EXAMPLES: Mapping[str, str] = {
     "explain": "tracker-health explain LOS004",
     "follow": "tracker-health follow 3f2a9c0e7b1d4e5f8a6b7c8d9e0f1a2b --stop-on fail",
     "gate": "tracker-health gate models:/net/3 --allow-unfinished",
-    "probes": "tracker-health probes --json",
+    "rules": "tracker-health rules --json",
     "report": "tracker-health report outputs/checkpoint-500 --open",
-    "series": "tracker-health series outputs --set roles.train_loss=my/loss",
+    "show": "tracker-health show metrics outputs --set roles.train_loss=my/loss",
     "summary": "tracker-health summary --experiment my-experiment --by week",
     "sweep": "tracker-health sweep --since 7d --dry-run",
-    "tensors": "tracker-health tensors outputs/checkpoint-500",
     "view": "tracker-health view --experiment my-experiment",
 }
 """One command line to copy for each command."""
@@ -69,11 +88,21 @@ EXAMPLES: Mapping[str, str] = {
 class _Command(click.Command):
     """A command whose help has its options below headings, and an example."""
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        if len(params) <= _MANY:
+            return params
+        return [*params[:-1], _help_all(), *params[-1:]]  # -h is the last
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        params = self.get_params(ctx)
+        rare = _RARE if len(params) > _MANY and not ctx.meta.get(HELP_ALL) else frozenset()
         records = {
             parameter.name or "": record
-            for parameter in self.get_params(ctx)
-            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None
+            for parameter in params
+            if isinstance(parameter, click.Option)
+            and parameter.name not in rare
+            and (record := parameter.get_help_record(ctx)) is not None
         }
         listed = {name for names in PANELS.values() for name in names}
         own = [record for name, record in records.items() if name not in listed]
@@ -88,10 +117,48 @@ class _Command(click.Command):
                 formatter.write_text(EXAMPLES[self.name])
 
 
+def _help_all() -> click.Option:
+    """The option that shows every option of a command."""
+
+    def shown(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted and not context.resilient_parsing:
+            context.meta[HELP_ALL] = True
+            click.echo(context.get_help(), color=context.color)
+            context.exit()
+
+    return click.Option(
+        [HELP_ALL], is_flag=True, is_eager=True, expose_value=False, callback=shown, help="Show all options."
+    )
+
+
+class _Inner(click.Group):
+    """A command with commands of its own."""
+
+    command_class = _Command
+
+
 class _Group(click.Group):
     """Lists the commands by what they are for, and turns whatever goes wrong into one line and an exit code."""
 
     command_class = _Command
+    group_class = _Inner
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is meant: a path stands for ``check``, and an old name for the new one."""
+        first, *rest = args
+        if self.get_command(ctx, first) is None:
+            if first in OLD_NAMES:
+                args = [*OLD_NAMES[first], *rest]
+            elif _names_a_run(first):
+                args = ["check", *args]
+            elif not first.startswith("-"):
+                from tracker_health.config import did_you_mean  # here, since --help must load no numpy
+
+                hint = did_you_mean(first, [*self.commands])
+                raise click.UsageError(f"{printable(first)} is no command, file or folder ({hint})", ctx)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -108,6 +175,14 @@ class _Group(click.Group):
             _section(formatter, title, ((f"{name:<8}", helps[name]) for name in names if name in helps))
 
 
+def _names_a_run(word: str) -> bool:
+    """Whether a word is a path that is there, or the address of a run of a tracker."""
+    with suppress(OSError, ValueError):
+        if Path(word).exists():
+            return True
+    return word.startswith(("mlflow:", "runs:/", "wandb:", "http://", "https://"))
+
+
 def _section(formatter: click.HelpFormatter, title: str, records: Iterable[tuple[str, str]]) -> None:
     rows = list(records)
     if rows:
@@ -118,7 +193,7 @@ def _section(formatter: click.HelpFormatter, title: str, records: Iterable[tuple
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tracker-health")
 def cli() -> None:
-    """Did that training run work? tracker-health judges it and says why.
+    """Did that training run work? tracker-health judges it and says why: tracker-health PATH.
 
     It reads what a run left: metrics, optimizer state, weights and logs. It gives a verdict with one cause, and writes
     it onto the run in MLflow or Weights & Biases.

@@ -1,4 +1,4 @@
-"""The commands that show what there is, and judge nothing: summary, tensors, series."""
+"""The commands that show what there is, and judge nothing: summary, show."""
 
 from __future__ import annotations
 
@@ -77,7 +77,12 @@ def summary(since: str | None, by: str, as_json: bool, html: str | None, export:
     sys.exit(output.exit_code)
 
 
-@cli.command()
+@cli.group()
+def show() -> None:
+    """Show what was found of a run, and judge nothing: its metrics, its weights."""
+
+
+@show.command()
 @click.argument("run")
 @TRACKING_URI
 @CONFIG_FILE
@@ -86,7 +91,7 @@ def summary(since: str | None, by: str, as_json: bool, html: str | None, export:
 @click.option("--json", "as_json", is_flag=True, help="As one JSON document, with every tensor.")
 @click.option("--all", "everything", is_flag=True, help="Every tensor, and not only the worst.")
 @click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
-def tensors(run: str, as_json: bool, everything: bool, **choices: Any) -> None:
+def weights(run: str, as_json: bool, everything: bool, **choices: Any) -> None:
     """Show the tensors of a run's checkpoint: what the optimizer keeps for each, and the weights, the worst first.
 
     m and v are Adam's first and second moment, and snr is m squared over v with bias correction. w is the weight, and
@@ -98,7 +103,7 @@ def tensors(run: str, as_json: bool, everything: bool, **choices: Any) -> None:
 
     settings = settings_of(choices)
     output = Output()
-    table = table_of(only_run(run, "tensors"), config=settings.config, tracking_uri=settings.tracking_uri)
+    table = table_of(only_run(run, "show weights"), config=settings.config, tracking_uri=settings.tracking_uri)
     lines = [json.dumps(table.to_json(), allow_nan=False)] if as_json else tensor_lines(table, everything=everything)
     for line in lines:
         output.print(line)
@@ -108,7 +113,7 @@ def tensors(run: str, as_json: bool, everything: bool, **choices: Any) -> None:
     sys.exit(EXIT_RUN if table.problems else output.exit_code)
 
 
-@cli.command()
+@show.command()
 @click.argument("run")
 @TRACKING_URI
 @CONFIG_FILE
@@ -118,7 +123,7 @@ def tensors(run: str, as_json: bool, everything: bool, **choices: Any) -> None:
 @click.option("--max-download", metavar="SIZE", help="Fetch no more than this of a run's artifacts (default 2GB).")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
 @click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
-def series(run: str, as_json: bool, **choices: Any) -> None:
+def metrics(run: str, as_json: bool, **choices: Any) -> None:
     """Show the metric series that were found of a run: where, under which role, how many points.
 
     Below the table stand the settings that would give a role to what may have one and has none. Nothing is judged.
@@ -128,7 +133,7 @@ def series(run: str, as_json: bool, **choices: Any) -> None:
 
     settings = settings_of(choices)
     output = Output()
-    table = table_of(only_run(run, "series"), config=settings.config, tracking_uri=settings.tracking_uri)
+    table = table_of(only_run(run, "show metrics"), config=settings.config, tracking_uri=settings.tracking_uri)
     for line in [json.dumps(table.to_json(), allow_nan=False)] if as_json else series_lines(table):
         output.print(line)
     say_problems(table.run.id, [(problem.source, problem.message) for problem in table.problems])

@@ -76,7 +76,7 @@ def _all_configured(config: Config, classes: Sequence[type[Probe]]) -> tuple[Pro
             raise ConfigError(f"there is no rule {wanted!r}", did_you_mean(wanted, names | codes))
     for name in config.thresholds:
         if name not in names and not plugins().errors:
-            raise ConfigError(f"probes.{name}: there is no such rule", did_you_mean(name, names))
+            raise ConfigError(f"rules.{name}: there is no such rule", did_you_mean(name, names))
     return tuple(
         _configured(probe, config.thresholds.get(probe.name, {}))
         for probe in classes
@@ -88,14 +88,14 @@ def _configured(probe: type[Probe], values: Mapping[str, float | int]) -> Probe:
     known = thresholds_of(probe)
     for name in values:
         if name not in known:
-            raise ConfigError(f"probes.{probe.name}.{name}: there is no such threshold", did_you_mean(name, known))
+            raise ConfigError(f"rules.{probe.name}.{name}: there is no such threshold", did_you_mean(name, known))
     try:
         with off_stdout(probe):
             return probe(**values)
     except ConfigError:
         raise
     except Exception as error:  # a plugin's own check of its thresholds
-        raise ConfigError(f"probes.{probe.name}: {printable(named(error))}") from error
+        raise ConfigError(f"rules.{probe.name}: {printable(named(error))}") from error
 
 
 def known_roles() -> frozenset[str]:
@@ -150,7 +150,7 @@ def _roles_of(probe: Probe, *, optional: bool = True) -> frozenset[str]:
 def diagnose(evidence: Evidence, config: Config, *, probes: Sequence[Probe] | None = None) -> Report:
     """Judge a run. Pure: the same evidence and configuration give the same report.
 
-    ``probes``: judge by these rules alone, instead of by all that the configuration runs.
+    ``rules``: judge by these rules alone, instead of by all that the configuration runs.
     """
     results: list[ProbeResult] = []
     skipped: list[SkippedProbe] = []

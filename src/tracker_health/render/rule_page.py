@@ -237,7 +237,7 @@ def _how_to_silence(probe: type[Probe]) -> str:
     lines += [f'ignore = ["{probe.code}"]']
     first = next(iter(thresholds_of(probe)), None)
     if first is not None:
-        lines += ["", "# or move a limit for all runs", f"[probes.{probe.name}]", f"{first} = {getattr(probe, first)}"]
+        lines += ["", "# or move a limit for all runs", f"[rules.{probe.name}]", f"{first} = {getattr(probe, first)}"]
     return "\n".join([*lines, "```"])
 
 

@@ -15,7 +15,7 @@ from tracker_health.errors import ConfigError
 from tracker_health.settings.file import Document, KeyPath
 from tracker_health.settings.values import JUDGING, JUDGING_SECTIONS, KEYS, MATCHES, SECTIONS, converted, quoted
 from tracker_health.text import printable
-from tracker_health.words.retired import RULE_LISTS
+from tracker_health.words.retired import RULE_LISTS, current_key
 
 Layer = dict[str, "SourcedValue"]
 """What one source says, by dotted key; ``overrides.0.KEY`` is what its first override says."""
@@ -95,7 +95,7 @@ def _table(
     document: Document, table: Mapping[str, Any], path: KeyPath, known: tuple[str, ...]
 ) -> Iterator[tuple[str, SourcedValue]]:
     for key, value in table.items():
-        if key not in known:
+        if current_key(key) not in known:
             where, hint = document.where((*path, key)), did_you_mean(key, known)
             refuse(ConfigError(f"{where}: there is no key {quoted(key)}{_inside(path)}", hint))
             continue
@@ -106,7 +106,7 @@ def _table(
             continue
         for inner, raw in leaves:
             where = document.where((*path, *inner))
-            dotted = ".".join(inner)
+            dotted = current_key(".".join(inner))
             if (setting := located(dotted, raw, where, where)) is not None:
                 yield ".".join((*path, dotted)), setting
 
@@ -119,11 +119,11 @@ def _leaves(document: Document, path: KeyPath, key: str, value: Any) -> Iterator
     """The values below a top-level key, each by its path."""
     if key == "overrides":
         return
-    if key not in SECTIONS:
+    if current_key(key) not in SECTIONS:
         yield (key,), value
         return
     for name, inner in _items(document, path, (key,), value):
-        if key != "probes":
+        if current_key(key) != "rules":
             yield (key, name), inner
             continue
         for threshold, number in _items(document, path, (key, name), inner):

@@ -1,7 +1,7 @@
 """One policy for a team: settings in a file or at an address that lie under everybody's own, some of them locked.
 
 ``TRACKER_HEALTH_POLICY`` names it. It is a configuration file with one key more, ``locked``: a list of keys
-(``ignore``, ``probes.diverged``, ``roles``, ``*``) that nobody's own settings change in what is written.
+(``ignore``, ``rules.diverged``, ``roles``, ``*``) that nobody's own settings change in what is written.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,7 @@ from tracker_health.stores.remote import hosts
 from tracker_health.stores.remote.deadline import within
 from tracker_health.stores.remote.web import opener
 from tracker_health.text import listing, printable, without_userinfo
+from tracker_health.words.retired import current_key
 from tracker_health.words.retired import remarks as remarks_on
 
 VARIABLE = "TRACKER_HEALTH_POLICY"
@@ -180,7 +182,7 @@ def _parsed(content: bytes, shown: str) -> Policy:
     }
     policy = Policy(
         layer=layer,
-        locked=tuple(locked),
+        locked=tuple(map(current_key, locked)),
         origin=document.shown,
         remarks=tuple(dict.fromkeys(remarks)),
         is_remote=_is_address(shown),
@@ -189,10 +191,15 @@ def _parsed(content: bytes, shown: str) -> Policy:
 
 
 def _digest_of(policy: Policy) -> str:
-    judging = {key: _plain(one.value) for key, one in policy.layer.items() if _judges(_bare(key))}
-    locked = sorted({key for key in policy.locked if key == _EVERYTHING or _judges(key)})
+    judging = {_in_digest(key): _plain(one.value) for key, one in policy.layer.items() if _judges(_bare(key))}
+    locked = sorted({_in_digest(key) for key in policy.locked if key == _EVERYTHING or _judges(key)})
     content = json.dumps([judging, locked], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _in_digest(key: str) -> str:
+    """A key as digests have always had it, so that a new name judges no run again."""
+    return re.sub(r"(^|\.)rules(?=\.|$)", r"\1probes", key, count=1)
 
 
 def _judges(key: str) -> bool:
@@ -229,7 +236,7 @@ def _heard(table: Mapping[str, Any], unheard: list[str]) -> dict[str, Any]:
 
 def _is_foreign(key: str) -> bool:
     """Whether there is such a key, and it is none of judgement. What is no key at all is an error, as everywhere."""
-    section = key.partition(".")[0]
+    section = current_key(key).partition(".")[0]
     return section in (*KEYS, *SECTIONS) and section not in OF_JUDGEMENT
 
 

@@ -35,7 +35,7 @@ from tracker_health.settings.values import (
     why_not_sent,
 )
 from tracker_health.text import printable, without_userinfo
-from tracker_health.words.retired import living_changes, remarks, retired_threshold
+from tracker_health.words.retired import current_key, living_changes, remarks, retired_threshold
 
 if TYPE_CHECKING:
     from tracker_health.settings.file import Document
@@ -180,7 +180,7 @@ def _chosen_in(config: Config) -> dict[str, SourcedValue]:
         key: getattr(config, key) for key in JUDGING if getattr(config, key) != getattr(base, key)
     }
     values |= {f"roles.{role}": one for role, one in config.roles.items() if one != DEFAULT_PATTERNS.get(role)}
-    values |= {f"probes.{name}.{key}": one for name, found in config.thresholds.items() for key, one in found.items()}
+    values |= {f"rules.{name}.{key}": one for name, found in config.thresholds.items() for key, one in found.items()}
     values |= {
         f"notify.{one.name}": value
         for one in fields(Notify)
@@ -202,7 +202,7 @@ def configured(
     checkpoint: str | None = None,
     max_download: str | None = None,
 ) -> Config:
-    """The configuration for these choices alone. ``settings`` are texts such as ``probes.diverged.sigmas=6`` and
+    """The configuration for these choices alone. ``settings`` are texts such as ``rules.diverged.sigmas=6`` and
     ``roles.train_loss=my/loss,other/loss``: a role's patterns replace its defaults, and win over those of other roles.
     ``select`` and ``ignore`` may be written in any case.
 
@@ -255,7 +255,7 @@ def _exported(environ: Mapping[str, str]) -> dict[str, SourcedValue]:
 
 
 def _set(settings: Iterable[str], where: str, origin: str) -> dict[str, SourcedValue]:
-    """Settings such as ``probes.diverged.sigmas=6`` or ``pages=always``; the last of a key holds."""
+    """Settings such as ``rules.diverged.sigmas=6`` or ``pages=always``; the last of a key holds."""
     layer: dict[str, SourcedValue] = {}
     for setting in settings:
         try:
@@ -277,15 +277,15 @@ def _assignment(setting: str, where: str) -> tuple[str, Any]:
         ConfigError: it does not parse.
     """
     key, equals, text = setting.partition("=")
-    section, _, rest = key.strip().partition(".")
+    section, _, rest = current_key(key.strip()).partition(".")
     plain = key.strip() in KEYS
     if not equals or not (plain or (section in SECTIONS and rest)):
-        known = "probes.NAME.THRESHOLD=NUMBER, roles.ROLE=NAME, or a key of a configuration file"
+        known = "rules.NAME.THRESHOLD=NUMBER, roles.ROLE=NAME, or a key of a configuration file"
         raise ConfigError(f"{where}{quoted(setting)} does not parse", f"write {known}")
     raw: Any = text
     if section in ("roles", *LISTS) or key.strip() in NOTIFY_LISTS:
         raw = [part.strip() for part in text.split(",") if part.strip()]
-    elif section == "probes" and (raw := as_number(text)) is None:
+    elif section == "rules" and (raw := as_number(text)) is None:
         raise ConfigError(f"{where}{quoted(setting)}: {quoted(text)} is no number")
     return key.strip() if plain else f"{section}.{rest}", raw
 
@@ -333,9 +333,9 @@ def _warnings(chosen: Mapping[str, SourcedValue]) -> Iterator[str]:
     for key, setting in chosen.items():
         section, name = _section(key)
         rule, _, threshold = name.partition(".")
-        if section == "probes" and retired_threshold(rule, threshold) is not None:
+        if section == "rules" and retired_threshold(rule, threshold) is not None:
             continue
-        if section == "probes" and rule not in {probe.name for probe in probe_classes()}:
+        if section == "rules" and rule not in {probe.name for probe in probe_classes()}:
             lacks = "there is no such rule"
         elif section == "roles" and not is_role(name):
             lacks = "no rule asks for this role"
@@ -382,7 +382,7 @@ def _defaults(base: Config) -> dict[str, SourcedValue]:
     values |= {f"notify.{one.name}": getattr(base.notify, one.name) for one in fields(Notify)}
     values |= {f"roles.{role}": patterns for role, patterns in DEFAULT_PATTERNS.items()}
     for probe in probe_classes():
-        values |= {f"probes.{probe.name}.{name}": getattr(probe, name) for name in thresholds_of(probe)}
+        values |= {f"rules.{probe.name}.{name}": getattr(probe, name) for name in thresholds_of(probe)}
     return {key: SourcedValue(value=value, origin="default") for key, value in values.items()}
 
 

@@ -13,13 +13,13 @@ from tracker_health.config import CERTAINTIES, INCLUDABLE, MODES, WHEN, did_you_
 from tracker_health.errors import ConfigError
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, normal_form
 from tracker_health.text import printable, without_userinfo
-from tracker_health.words.retired import retired_rule, retired_threshold, retired_words
+from tracker_health.words.retired import current_key, retired_rule, retired_threshold, retired_words
 
 if TYPE_CHECKING:
     from tracker_health.rules.probe import Threshold
 
 FAIL_ON = ("fail", "warn", "skip", "never")
-JUDGING_SECTIONS = ("probes", "roles")
+JUDGING_SECTIONS = ("rules", "roles")
 SECTIONS = (*JUDGING_SECTIONS, "notify")
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -67,7 +67,7 @@ def converted(key: str, raw: Any) -> Any:
         ConfigError: there is no such key, or the value makes no sense.
     """
     section, _, name = key.partition(".")
-    if section == "probes":
+    if section == "rules":
         return _threshold(name, raw)
     if section == "roles":
         return _patterns(name, raw)
@@ -78,19 +78,19 @@ def converted(key: str, raw: Any) -> Any:
 
 
 def require_key(key: str) -> None:
-    """Raises unless there is such a key, or table of keys: ``ignore``, ``probes``, ``probes.NAME``, ``roles.ROLE``.
+    """Raises unless there is such a key, or table of keys: ``ignore``, ``rules``, ``rules.NAME``, ``roles.ROLE``.
 
     Raises:
         ConfigError: there is not.
     """
-    section, dot, name = key.partition(".")
+    section, dot, name = current_key(key).partition(".")
     if section in (*KEYS, *SECTIONS) and not dot:
         return
     if section == "roles":
         _require_role(name)
     elif section == "notify":
         _require_of_notify(name)
-    elif section == "probes":
+    elif section == "rules":
         rule, dot, threshold = name.partition(".")
         if dot:
             _about(rule, threshold)
@@ -271,7 +271,7 @@ def _thresholds_of(name: str) -> Mapping[str, tuple[type, Threshold]] | None:
         return thresholds_of(classes[name])
     if retired_rule(name) is not None or plugin_errors():
         return None
-    raise ConfigError(f"probes.{printable(name, 80)}: there is no such rule", did_you_mean(name, classes))
+    raise ConfigError(f"rules.{printable(name, 80)}: there is no such rule", did_you_mean(name, classes))
 
 
 def _about(name: str, threshold: str) -> tuple[type, Threshold] | None:
@@ -281,7 +281,7 @@ def _about(name: str, threshold: str) -> tuple[type, Threshold] | None:
         return None
     if known is not None and threshold not in known:
         hint = did_you_mean(threshold, known)
-        raise ConfigError(f"probes.{name}.{printable(threshold, 80)}: there is no such threshold", hint)
+        raise ConfigError(f"rules.{name}.{printable(threshold, 80)}: there is no such threshold", hint)
     return None if known is None else known[threshold]
 
 
@@ -290,16 +290,16 @@ def _threshold(key: str, raw: Any) -> float | int:
     found, value = _about(name, threshold), _finite(raw)
     if found is None:
         if value is None:
-            raise ConfigError(f"probes.{key} must be a number, not {_kind(raw)}")
+            raise ConfigError(f"rules.{key} must be a number, not {_kind(raw)}")
         return value
     kind, about = found
     if value is None:
-        raise ConfigError(f"probes.{key} must be a number, not {_kind(raw)}", about.meaning)
+        raise ConfigError(f"rules.{key} must be a number, not {_kind(raw)}", about.meaning)
     if kind is int and not isinstance(value, int):
-        raise ConfigError(f"probes.{key} = {value!r}: must be a whole number", about.meaning)
+        raise ConfigError(f"rules.{key} = {value!r}: must be a whole number", about.meaning)
     problem = about.problem_with(value)
     if problem is not None:
-        raise ConfigError(f"probes.{key} = {value!r}: {problem}", about.meaning)
+        raise ConfigError(f"rules.{key} = {value!r}: {problem}", about.meaning)
     return value
 
 
@@ -391,7 +391,7 @@ JUDGING = KEYS[:11]
 
 OF_JUDGEMENT = frozenset({
     "preset", "select", "ignore", "checkpoint", "stale_after", "mode", "fail_on", "metrics", "pages", "description",
-    "probes", "roles", "overrides", "match",
+    "rules", "roles", "overrides", "match",
 })  # fmt: skip
 """What a policy from an address may say: how runs are judged, and which verdicts are written. Nothing else, and so no
 new key by itself: whoever answers there chooses no server, no receiver, no program and no credentials of this machine.

@@ -256,30 +256,37 @@ def living_thresholds(thresholds: Mapping[str, Mapping[str, float | int]]) -> di
     return living
 
 
+def current_key(key: str) -> str:
+    """A dotted key of a configuration under its present name: ``probes.NAME`` was that of ``rules.NAME``."""
+    section, dot, rest = key.partition(".")
+    return f"rules{dot}{rest}" if section == "probes" else key
+
+
 def living_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Changes to a configuration, by dotted key, in today's rules and thresholds."""
     living = {}
+    changes = {current_key(key): value for key, value in changes.items()}
     for key, value in changes.items():
         section, _, rest = key.partition(".")
         rule, _, threshold = rest.partition(".")
-        if section == "probes" and retired_threshold(rule, threshold) is not None:
-            moved = (f"probes.{part}.{name}" for part, name in MOVED.get((rule, threshold), ()))
+        if section == "rules" and retired_threshold(rule, threshold) is not None:
+            moved = (f"rules.{part}.{name}" for part, name in MOVED.get((rule, threshold), ()))
             living.update({at: value for at in moved if at not in changes})
             continue
         living[key] = living_rules(key, value) if key in RULE_LISTS and value is not None else value
-        shared = (f"probes.{part}.{name}" for part, name in SHARED.get((rule, threshold), ()) if section == "probes")
+        shared = (f"rules.{part}.{name}" for part, name in SHARED.get((rule, threshold), ()) if section == "rules")
         living.update({at: value for at in shared if at not in changes})
     return living
 
 
 def remarks(key: str, value: Any) -> list[str]:
     """What to say of a setting, by its dotted key, that names what was retired: one sentence each."""
-    section, _, rest = key.partition(".")
-    if section == "probes":
+    section, _, rest = current_key(key).partition(".")
+    if section == "rules":
         rule, _, threshold = rest.partition(".")
         found, moved = retired_threshold(rule, threshold), MOVED.get((rule, threshold), ())
         if moved:
-            return [f"{key} has moved: it is taken as {' and '.join(f'probes.{part}.{name}' for part, name in moved)}"]
+            return [f"{key} has moved: it is taken as {' and '.join(f'rules.{part}.{name}' for part, name in moved)}"]
         return [] if found is None else [f"{key} does nothing: {found.fate}"]
     if key not in RULE_LISTS or value is None:
         return []
