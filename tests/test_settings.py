@@ -421,6 +421,13 @@ def test_thresholds_have_an_older_name_that_means_the_same(tmp_path, monkeypatch
             environ={"TRACKER_HEALTH_SET": f"{name}.loss-spike.tail_factor=7"},
             folder=tmp_path,
         )
-        seen.append((found.config.digest, found.config.thresholds, found.config.overrides, set(found.described(everything=False))))
+        seen.append(
+            (
+                found.config.digest,
+                found.config.thresholds,
+                found.config.overrides,
+                set(found.described(everything=False)),
+            )
+        )
     assert seen[0] == seen[1]
     assert "rules.diverged.sigmas" in seen[0][3]

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         StepUnit,
         Weights,
     )
+    from tracker_health.fleet.operations import acknowledge, baseline, gate, summary, sweep
     from tracker_health.hooks import autolog
     from tracker_health.live import LiveFinding, LiveHealth
     from tracker_health.monitor import GradientDumps, watch
@@ -61,6 +62,8 @@ _HOMES = {
     "Onset": "report.resume_point", "Rewind": "report.resume_point",
     "LiveFinding": "live", "LiveHealth": "live",
     "GradientDumps": "monitor", "watch": "monitor",
+    "acknowledge": "fleet.operations", "baseline": "fleet.operations", "gate": "fleet.operations",
+    "summary": "fleet.operations", "sweep": "fleet.operations",
     "open_run": "runs.lookup",
     "Probe": "rules.probe", "Symptom": "rules.probe", "Threshold": "rules.probe",
     "CurveRule": "rules.curves.curve_rule",
@@ -107,16 +110,21 @@ __all__ = [
     "Verdict",
     "Weights",
     "__version__",
+    "acknowledge",
     "annotate",
     "annotate_many",
     "autolog",
+    "baseline",
     "check",
     "check_many",
     "clear_annotations",
+    "gate",
     "open_run",
     "preset",
     "read_series",
     "read_tensors",
+    "summary",
+    "sweep",
     "watch",
     "worst_verdict",
 ]

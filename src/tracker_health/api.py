@@ -28,7 +28,6 @@ from tracker_health.runs.run_config import open_with_config, resolve_config
 from tracker_health.stores.base import Cleared, Ours
 from tracker_health.stores.found import Listed
 from tracker_health.text import printable
-from tracker_health.words.ending import Ending
 from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -140,9 +139,6 @@ def annotate(
     force: bool = False,
     sidecar: bool = False,
     rejudge: bool = False,
-    quick: bool = False,
-    ending: Ending | None = None,
-    last_step: int | None = None,
     notify: bool = False,
 ) -> Outcome:
     """Judge a run and write the verdict onto it; while the annotation there still holds, neither is done again.
@@ -156,10 +152,6 @@ def annotate(
         force: Judge and write even if nothing has changed.
         sidecar: Of a W&B run on this machine write only the files, and leave its log alone.
         rejudge: Judge again where only the rules have changed; else a run that has ended keeps its verdict.
-        quick: Look at metrics alone (of W&B also at what was printed) and write no files. The next annotation does the
-            rest; a run of which metrics show nothing is left to it.
-        ending: How the run's process was seen to end; it is kept on the run.
-        last_step: The last step of its history, which may still be on its way to W&B's server.
         notify: The caller sends the message that the outcome may have as ``notice``; without it none is due.
 
     Returns:
@@ -176,11 +168,17 @@ def annotate(
         force=force,
         sidecar=sidecar,
         rejudge=rejudge,
-        quick=quick,
-        ending=ending,
-        last_step=last_step,
         notify=notify,
     )
+    return annotate_as(run, options)
+
+
+def annotate_as(run: str | Path | Listed, options: AnnotateOptions) -> Outcome:
+    """``annotate`` with all that a hook may ask for.
+
+    Raises:
+        RunError: the run cannot be found, read at all, or written.
+    """
     outcome = annotate_run(run, options)
     if outcome.error is not None:
         raise outcome.error
@@ -534,9 +532,10 @@ def overview_of(
 ) -> Overview:
     """The health of the runs of an MLflow experiment (without a name: of all) or of a W&B project, from their tags.
 
-    ``where``: as for ``runs_of_experiment`` and ``runs_of_project``; ``since``: only runs that began at that time
-    (seconds since 1970) or later; ``by``: of ``overview.GROUPS``. ``labelled``: is given each run that somebody has
-    answered, with what was said, as a JSON document. ``most_worst``: how many of the worst runs are named.
+    ``where``: as for ``runs_of_experiment`` and ``runs_of_project``; ``since``: only runs that ended at that time
+    (seconds since 1970) or later, or are still running; ``by``: of ``overview.GROUPS``. ``labelled``: is given each run
+    that somebody has answered, with what was said, as a JSON document. ``most_worst``: how many of the worst runs are
+    named.
 
     Raises:
         RunError: the store cannot be reached, or there is no such experiment or project.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -24,6 +25,9 @@ _ROLES_OF_THE_FIRST_DIGEST = frozenset([*DEFAULT_PATTERNS][:46])
 """The roles that the digest of a configuration has held since 0.1.0. Later ones are in it only where somebody changed
 them: a new role does not make an upgrade judge every run again.
 """
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,6 +428,18 @@ def _arranged(roles: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]
         *(role for role in roles if role not in DEFAULT_PATTERNS),
     ]
     return {role: roles[role] for role in sorted(known, key=lambda role: roles[role] == DEFAULT_PATTERNS.get(role))}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from ``90s``, ``30m``, ``6h``, ``7d`` or ``2w``.
+
+    Raises:
+        ConfigError: it is no duration.
+    """
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])\s*", text, re.IGNORECASE)
+    if match is None:
+        raise ConfigError(f"{printable(text, 60)!r} is no duration", "write 30m, 6h or 7d")
+    return float(match.group(1)) * _SECONDS[match.group(2).lower()]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -36,6 +36,7 @@ _MAX_LISTED = 1_000_000
 _MAX_LINE = 10_000
 _REDRAWN_SECONDS = 0.2
 _LOOK_SECONDS = 0.1  # between two looks at whether an end is wanted
+_PATIENCE_SECONDS = 2.0  # without a word, from which on a terminal is told that work is done
 _FINISHING = b"\ntracker-health: finishing the runs in hand; Ctrl-C again stops at once\n"
 _REASONS = 4
 Item = TypeVar("Item")
@@ -117,6 +118,7 @@ class Output:
         """Print a result, unless nobody reads any more."""
         if self.lost:
             return
+        quiet_line()
         try:
             click.echo(text, color=False if os.environ.get("NO_COLOR") else None)
         except BrokenPipeError:
@@ -136,6 +138,7 @@ def show_downloads() -> None:
 @contextmanager
 def _download_shown(name: str, size: int, done: Callable[[], int]) -> Iterator[None]:
     """One line that is written again, and gone in the end."""
+    quiet_line()
     finished = threading.Event()
     thread = threading.Thread(target=_show_until, args=(finished, printable(name, 40), size, done), daemon=True)
     thread.start()
@@ -215,8 +218,65 @@ class Tally:
         return sorted(self._verdicts.items(), key=lambda one: -one[0].rank)
 
     def _write(self, text: str) -> None:
+        quiet_line()
         with suppress(OSError, ValueError):  # a terminal that went away
             click.echo(f"\r\x1b[K{text}", err=True, nl=False, color=True)
+
+
+class Patience:
+    """A line on standard error that a command is still at work, from its third second on, where that is a terminal.
+
+    It goes away before anything else is written, and comes again when nothing was for a while.
+    """
+
+    def __init__(self) -> None:
+        self._began = self._quiet_since = time.monotonic()
+        self._drawn = False
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show it while something is done."""
+        stream: TextIO | None = sys.stderr
+        if stream is None or not stream.isatty():
+            yield
+            return
+        global _patience  # noqa: PLW0603  one terminal, one line
+        thread = threading.Thread(target=self._draw_until_end, daemon=True)
+        thread.start()
+        _patience = self
+        try:
+            yield
+        finally:
+            _patience = None
+            self._ended.set()
+            thread.join()
+            self.clear()
+
+    def clear(self) -> None:
+        """Take the line away, for something else to be written."""
+        with self._lock, suppress(OSError, ValueError):
+            if self._drawn:
+                click.echo("\r\x1b[K", err=True, nl=False, color=True)
+            self._drawn, self._quiet_since = False, time.monotonic()
+
+    def _draw_until_end(self) -> None:
+        while not self._ended.wait(_REDRAWN_SECONDS):
+            if time.monotonic() - self._quiet_since > _PATIENCE_SECONDS:
+                with self._lock, suppress(OSError, ValueError):
+                    seconds = time.monotonic() - self._began
+                    click.echo(f"\r\x1b[Kstill at work, {seconds:.0f} s", err=True, nl=False, color=True)
+                    self._drawn = True
+
+
+_patience: Patience | None = None
+
+
+def quiet_line() -> None:
+    """Take the line away that a command is still at work, if there is one."""
+    if (line := _patience) is not None:
+        line.clear()
 
 
 class StopFlag:
@@ -302,6 +362,12 @@ def say_failure(error: BaseException, *, about: str = "", verbose: bool | None) 
             _say(printable(line, 1000))
 
 
+def say(text: str) -> None:
+    """A line on standard output, in place of the one that a command is at work."""
+    quiet_line()
+    click.echo(text)
+
+
 def say_error(message: str, hint: str = "") -> None:
     """One line on standard error, and what to try on a second one."""
     _say(f"tracker-health: {printable(message, 1000)}")
@@ -310,6 +376,7 @@ def say_error(message: str, hint: str = "") -> None:
 
 
 def _say(line: str) -> None:
+    quiet_line()
     with suppress(OSError):  # where standard error is lost as well, there is nobody left to tell
         click.echo(line, err=True)
 

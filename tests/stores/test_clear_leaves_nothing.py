@@ -18,12 +18,13 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, RunTag
 
 import tracker_health
-from tracker_health.api import acknowledge, ours_on
+from tracker_health.api import acknowledge, annotate_as, ours_on
 from tracker_health.cli import cli
-from tracker_health.config import preset
+from tracker_health.config import Config, preset
 from tracker_health.fleet.gate import gate
 from tracker_health.judge.messages import SentMessages
 from tracker_health.monitor.trackers import ActiveMlflowRun
+from tracker_health.runs.annotating import AnnotateOptions
 from tracker_health.runs.lookup import open_run
 from tracker_health.words.ending import Ended, Ending
 from tracker_health.words.stopped import Stop
@@ -71,8 +72,9 @@ WHEN_IT_IS_OVER = {
     "notified": lambda uri, run: on_open(
         uri, run, lambda one: one.mark_notified(SentMessages().owing("overfitting", time.time(), "0123abcd").value)
     ),
-    "exit": lambda uri, run: tracker_health.annotate(
-        f"mlflow:{run}", tracking_uri=uri, ending=Ending(how=Ended.KILLED, by="SIGKILL")
+    "exit": lambda uri, run: annotate_as(
+        f"mlflow:{run}",
+        AnnotateOptions(config=Config(), tracking_uri=uri, ending=Ending(how=Ended.KILLED, by="SIGKILL")),
     ),
 }
 

@@ -12,9 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from tracker_health import annotate, check, clear_annotations, open_run, preset
+from tracker_health.api import annotate_as
 from tracker_health.cli import cli
 from tracker_health.fleet.sweep import Sweep
 from tracker_health.roles import DEFAULT_PATTERNS
+from tracker_health.runs.annotating import AnnotateOptions
 from tracker_health.settings.policy import VARIABLE
 from tracker_health.stores.common.exits import exit_value
 from tracker_health.words.ending import Ended, Ending
@@ -231,7 +233,7 @@ def test_a_verdict_that_is_not_complete_stays_for_nobody(server_uri, monkeypatch
 
     client = MlflowClient(tracking_uri=server_uri)
     run = _made(client, client.create_experiment(f"part {time.time_ns()}"), CURVES["healthy"], "FINISHED")
-    annotate(run, config=LENIENT, tracking_uri=server_uri, quick=True)
+    annotate_as(run, AnnotateOptions(config=LENIENT, tracking_uri=server_uri, quick=True))
     assert annotate(run, tracking_uri=server_uri).status == "written"
 
 

@@ -13,10 +13,12 @@ import pytest
 from click.testing import CliRunner
 from tests.stores import mlflow_tags
 
-from tracker_health import annotate, check, preset
+from tracker_health import check, preset
+from tracker_health.api import annotate_as
 from tracker_health.cli import cli
-from tracker_health.config import Override
+from tracker_health.config import Config, Override
 from tracker_health.fleet.sweep import Sweep
+from tracker_health.runs.annotating import AnnotateOptions
 from tracker_health.stores.common.writing import Writing
 from tracker_health.words.ending import Ended, Ending
 
@@ -115,7 +117,8 @@ def test_what_a_launcher_saw_is_not_replaced_by_what_a_sweep_presumes(sqlite_uri
     """And a dry run knows that the annotation still holds."""
     name, _ = make_runs(sqlite_uri, 0)
     run = running(sqlite_uri, name, silent_for=7 * 3600)
-    annotate(run, tracking_uri=sqlite_uri, ending=Ending(how=Ended.KILLED, by="SIGKILL"))
+    seen = Ending(how=Ended.KILLED, by="SIGKILL")
+    annotate_as(run, AnnotateOptions(config=Config(), tracking_uri=sqlite_uri, ending=seen))
     sweep = sweep_of(sqlite_uri, name)
     assert sweep.estimate(sweep.candidates()).runs == 0
     assert swept(sweep) == {"unchanged": 1}

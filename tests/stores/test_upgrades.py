@@ -11,7 +11,9 @@ from click.testing import CliRunner
 from tests.stores import mlflow_tags
 
 from tracker_health import annotate, preset
+from tracker_health.api import annotate_as
 from tracker_health.cli import cli
+from tracker_health.config import Config
 from tracker_health.fleet.sweep import Sweep
 from tracker_health.judge import annotations
 from tracker_health.judge.annotations import RULES
@@ -19,6 +21,7 @@ from tracker_health.report.result import Finding
 from tracker_health.rules.curves.diverged import Diverged
 from tracker_health.rules.registry import RULES_VERSION
 from tracker_health.runs import still_holds
+from tracker_health.runs.annotating import AnnotateOptions
 from tracker_health.stores.mlflow.run import MlflowRun
 from tracker_health.words.verdict import Verdict
 
@@ -132,7 +135,7 @@ def test_other_settings_judge_again(make, sqlite_uri, upgraded):
 
 def test_a_verdict_in_part_is_completed(make, sqlite_uri, upgraded):
     run, _ = make()
-    annotate(run, tracking_uri=sqlite_uri, quick=True)
+    annotate_as(run, AnnotateOptions(config=Config(), tracking_uri=sqlite_uri, quick=True))
     upgraded()
     assert annotate(run, tracking_uri=sqlite_uri).status == "written"
 

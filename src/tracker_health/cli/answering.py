@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import sys
 import time
-from dataclasses import asdict
 from typing import Any
 
 import click
 
+from tracker_health.cli import completing
 from tracker_health.cli.choices import only_run, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, note_verbose
+from tracker_health.terminal import say
 from tracker_health.text import printable
 
 
 @cli.command()
 @click.argument("run")
-@click.argument("names", metavar="[CODE|CAUSE]...", nargs=-1)
+@click.argument("names", metavar="[CODE|CAUSE]...", nargs=-1, shell_complete=completing.rules_and_causes)
 @click.option("--because", default="", metavar="TEXT", help="Why; needed but with --undo.")
 @click.option("--wrong", is_flag=True, help="It is a false alarm: summary counts it against the rule and the cause.")
 @click.option("--for", "lasts", metavar="TIME", help="Only so long, as in 14d; then it is open again.")
@@ -40,14 +40,15 @@ def ack(run: str, names: tuple[str, ...], lasts: str | None, as_json: bool, quie
     has gone on, or another cause is found. Nothing is judged: the run must have a verdict.
     """
     from tracker_health.api import acknowledge
-    from tracker_health.settings.values import parse_duration
+    from tracker_health.config import parse_duration
+    from tracker_health.fleet.operations import login
 
     settings = settings_of(choices)
     found = acknowledge(
         only_run(run, "ack"),
         names,
         because=choices["because"],
-        who=choices["who"] or _login(),
+        who=choices["who"] or login(),
         wrong=choices["wrong"],
         until=time.time() + parse_duration(lasts) if lasts else None,
         undo=choices["undo"],
@@ -55,19 +56,10 @@ def ack(run: str, names: tuple[str, ...], lasts: str | None, as_json: bool, quie
         tracking_uri=settings.tracking_uri,
     )
     if as_json:
-        about = {"run": asdict(found.run), "verdict": str(found.verdict)}
-        document = {**about, **found.entry.to_json(), "open": list(found.open)}
-        click.echo(json.dumps(document, allow_nan=False))
+        say(json.dumps(found.to_json(), allow_nan=False))
     elif not quiet:
         said = "taken back" if found.entry.undoes else found.entry.said
         codes = f" ({', '.join(found.entry.codes)})" if found.entry.codes else ""
         left = f"still open: {', '.join(found.open)}" if found.open else "nothing is open"
-        click.echo(f"{found.verdict.upper()} {printable(found.run.name, 80)}: {said}{codes}; {left}")
+        say(f"{found.verdict.upper()} {printable(found.run.name, 80)}: {said}{codes}; {left}")
     sys.exit(0)
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container's user without a name
-        return ""

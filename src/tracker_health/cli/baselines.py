@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -27,10 +26,7 @@ AGAINST = click.option(
     multiple=True,
     metavar="WHAT",
     help="Compare with a baseline: a file of baseline save, which votes; or experiment:NAME, project:NAME or a run "
-    "(repeatable), which advise.",
-)
-AGAINST_FILE = click.option(
-    "--against", metavar="FILE", help="Compare with the baseline in this file, and keep its digest on the run."
+    "(repeatable), which advise. annotate keeps its digest on the run.",
 )
 
 
@@ -100,13 +96,13 @@ def save(runs: tuple[str, ...], path: str, **choices: Any) -> None:
     file holds params of the runs and their ids.
     """
     from tracker_health.api import baseline_from
-    from tracker_health.report.baseline import to_json
+    from tracker_health.report.baseline import as_text
 
     settings = settings_of(choices)
     found = baseline_from(
         _named(runs, settings), of=_in_words(runs), config=settings.config, tracking_uri=settings.tracking_uri
     )
-    write_page(path, f"{json.dumps(to_json(found), indent=1, allow_nan=False)}\n".encode())
+    write_page(path, as_text(found).encode())
     output = Output()
     if path != "-":
         output.print(f"{printable(path)}: baseline {found.digest} of {count(len(found.runs), 'run')}")

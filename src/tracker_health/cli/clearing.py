@@ -14,7 +14,7 @@ from tracker_health.cli.choices import batch_of, chosen_runs, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, all_of, batch_options, note_verbose
 from tracker_health.errors import ConfigError
-from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say_error, say_failure
+from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say, say_error, say_failure
 from tracker_health.text import count, listing, printable, without_userinfo
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def clear(runs: tuple[str, ...], acks: bool, dry_run: bool, verbose: bool, **cho
             code = max(code, EXIT_RUN if done is None else done)
         code = EXIT_RUN if versions is None else code
     for line in counts.lines() if dry_run else ():
-        click.echo(line)
+        say(line)
     sys.exit(code)
 
 
@@ -94,7 +94,7 @@ def _say_cleared(run: object, cleared: Cleared, *, quiet: bool) -> int:
     """Say what became of a run, and what is left of ours; the exit code that this deserves."""
     shown = printable(without_userinfo(str(run)))
     if not quiet:
-        click.echo(f"{shown}: {_came_to(cleared)}")
+        say(f"{shown}: {_came_to(cleared)}")
     if not cleared.kept:
         return EXIT_DONE
     say_error(f"{shown}: could not be deleted: {listing(list(cleared.kept), 20)}", _KEPT_HINT)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tracker_health.cli import completing
 from tracker_health.cli.choices import refuse_both, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, all_of, note_verbose
@@ -16,7 +17,12 @@ from tracker_health.text import printable
 
 
 @cli.command()
-@click.option("--experiment", metavar="NAME", help="Of MLflow: where the run is made.  [default: Default]")
+@click.option(
+    "--experiment",
+    metavar="NAME",
+    help="Of MLflow: where the run is made.  [default: Default]",
+    shell_complete=completing.experiments,
+)
 @click.option("--project", metavar="[ENTITY/]PROJECT", help="Of W&B: where the run is made, instead of MLflow.")
 @click.option(
     "--dry-run", is_flag=True, help="Make nothing: say what can be said without that, and how the runs stand."

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracker_health.cli import completing
 from tracker_health.cli.choices import settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import all_of, choice_options
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @cli.command()
-@click.argument("code")
+@click.argument("code", shell_complete=completing.rules_and_causes)
 @click.option(
     "--full", is_flag=True, help="The whole page: also why it matters, when it is wrong, how often it is right."
 )

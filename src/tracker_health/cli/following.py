@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tracker_health.cli.baselines import compared_to_file
+from tracker_health.cli.baselines import AGAINST, compared_to
 from tracker_health.cli.choices import only_run, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, note_verbose
@@ -29,15 +29,15 @@ from tracker_health.terminal import EXIT_INTERRUPTED, Output, say_error, stoppin
     show_default=True,
     help="So long after a judgement comes the next, if something was logged; sooner where the history grew by 5 %.",
 )
-@click.option(
-    "--against", metavar="FILE", help="Also say when its loss lies above the band of the baseline in this file."
-)
+@AGAINST
 @click.option("--dry-run", is_flag=True, help="Only say what would be asked: nothing is written or sent.")
 @TRACKING_URI
 @CONFIG_FILE
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="One setting, as in notify.on=warn.")
 @click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
-def follow(run: str, stop_on: str | None, every: float, dry_run: bool, against: str | None, **choices: Any) -> None:
+def follow(
+    run: str, stop_on: str | None, every: float, dry_run: bool, against: tuple[str, ...], **choices: Any
+) -> None:
     """Judge a run while it goes on, and say what is wrong with it as soon as that is sure.
 
     RUN is a run in MLflow or W&B, or a folder. The rules are those that can speak before the end. Each finding is
@@ -51,11 +51,11 @@ def follow(run: str, stop_on: str | None, every: float, dry_run: bool, against: 
     """
     from tracker_health.fleet.follow import Follower
 
-    configured = settings_of(choices)
+    configured, followed = settings_of(choices), only_run(run, "follow")
     if against:
-        configured = compared_to_file(against, configured)
+        configured = compared_to(against, configured, [followed])
     follower = Follower(
-        only_run(run, "follow"),
+        followed,
         configured.config,
         configured.tracking_uri,
         stop_on=stop_on,

@@ -114,9 +114,9 @@ def _require_sense(models: tuple[str, ...], watch: int | None, choices: dict[str
 
 
 def _gate_options(choices: dict[str, Any]) -> GateOptions:
+    from tracker_health.config import parse_duration
     from tracker_health.fleet.gate import GateOptions
     from tracker_health.judge.gate_decision import Rule
-    from tracker_health.settings.values import parse_duration
 
     timeout = parse_duration(choices["timeout"])
     settings = settings_of(choices, fail_on="fail", writes=not choices["no_tags"])
@@ -147,9 +147,9 @@ def _answer_all(models: tuple[str, ...], options: GateOptions, choices: dict[str
 
 def _watch(options: GateOptions, seconds: int, names: tuple[str, ...], since: str, choices: dict[str, Any]) -> None:
     """Answer for new versions until stopped; a service goes on when the registry is back."""
+    from tracker_health.config import parse_duration
     from tracker_health.fleet.gate import Watch
     from tracker_health.render.ci import JUnit
-    from tracker_health.settings.values import parse_duration
 
     if choices["form"] == "junit":
         raise ConfigError("a watch has no end, and a test report needs one", "give another --format")

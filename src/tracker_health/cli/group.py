@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import click
 
 from tracker_health._version import __version__
 from tracker_health.cli.options import VERBOSE_KEY
-from tracker_health.terminal import show_downloads, told
+from tracker_health.terminal import Patience, show_downloads, told
 from tracker_health.text import printable
 
 SECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -51,6 +51,9 @@ OLD_NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """What commands were called before; it still works, and no help lists it."""
 
+_SPEAKING = frozenset({"exec", "follow", "demo", "doctor"})
+"""Commands that say all along what they do, or run a program that writes by itself."""
+
 HELP_ALL = "--help-all"
 """The option that shows every option of a command; so in ``meta`` of a context whose help is to."""
 
@@ -87,6 +90,10 @@ EXAMPLES: Mapping[str, str] = {
 
 class _Command(click.Command):
     """A command whose help has its options below headings, and an example."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with nullcontext() if self.name in _SPEAKING else Patience().shown():
+            return super().invoke(ctx)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)

@@ -11,7 +11,7 @@ import click
 
 from tracker_health.cli.choices import batch_of, only_run, settings_of
 from tracker_health.cli.group import cli
-from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, all_of, batch_options, note_verbose
+from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, all_of, batch_options, note_verbose, since_option
 from tracker_health.cli.outcomes import say_problems
 from tracker_health.errors import ConfigError
 from tracker_health.terminal import EXIT_RUN, Output, say_error, write_page
@@ -22,7 +22,7 @@ _BY = "--by group and sweep are for a W&B --project, --by parent for MLflow"
 
 @cli.command()
 @all_of(*batch_options())
-@click.option("--since", metavar="TIME", help="Only runs that began no longer ago, as in 30d.")
+@since_option()
 @click.option(
     "--by",
     metavar="WHAT",
@@ -46,11 +46,10 @@ def summary(since: str | None, by: str, as_json: bool, html: str | None, export:
     ones that was right.
     """
     from tracker_health.api import overview_of
-    from tracker_health.config import did_you_mean
+    from tracker_health.config import did_you_mean, parse_duration
     from tracker_health.fleet.overview_page import GROUPED_BY, overview_page
     from tracker_health.fleet.overview_page import MOST_WORST as MOST_ON_PAGE
     from tracker_health.runs.overview import GROUPS, MOST_WORST, overview_lines
-    from tracker_health.settings.values import parse_duration
 
     if html == "-":
         raise ConfigError("standard output has the summary as text", "give the page a file: --html summary.html")

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from tracker_health.cli import completing
+
 _FORMATS = ("text", "json", "markdown", "github", "junit")
 _FORMATS_HELP = (
     "The format of the report on standard output. markdown is for the summary of a CI job, and junit is a test report. "
@@ -52,6 +54,17 @@ SHADOW = click.option(
 )
 
 
+def since_option(default: str | None = None) -> Callable[[Command], Command]:
+    """How far a command on many runs looks back. ``default``: as ``7d``; None for to the first run."""
+    return click.option(
+        "--since",
+        metavar="TIME",
+        default=default,
+        show_default=default is not None,
+        help="Runs that ended no longer ago.",
+    )
+
+
 FORMAT = click.option("--format", "form", type=click.Choice(_FORMATS), default="text", help=_FORMATS_HELP)
 REJUDGE = click.option(
     "--rejudge", is_flag=True, help="Also judge ended runs again whose verdict is of another version of the rules."
@@ -72,9 +85,19 @@ def choice_options(fail_on: str | None) -> tuple[Callable[[Command], Command], .
         CONFIG_FILE,
         click.option("--preset", "preset_name", show_default="default", help=presets),
         click.option(
-            "--select", multiple=True, metavar="CODE", help="Run only this rule (code or name); may be repeated."
+            "--select",
+            multiple=True,
+            metavar="CODE",
+            help="Run only this rule (code or name); may be repeated.",
+            shell_complete=completing.rules,
         ),
-        click.option("--ignore", multiple=True, metavar="CODE", help="Do not run this rule; may be repeated."),
+        click.option(
+            "--ignore",
+            multiple=True,
+            metavar="CODE",
+            help="Do not run this rule; may be repeated.",
+            shell_complete=completing.rules,
+        ),
         click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=single),
         click.option(
             "--checkpoint",
@@ -96,7 +119,12 @@ def batch_options() -> tuple[Callable[[Command], Command], ...]:
     """The options that name all runs of something."""
     where = "Of these only some: for an experiment in MLflow's own filter language, for a project in W&B's, as JSON."
     return (
-        click.option("--experiment", metavar="NAME", help="All runs of this MLflow experiment: its name, id, or page."),
+        click.option(
+            "--experiment",
+            metavar="NAME",
+            help="All runs of this MLflow experiment: its name, id, or page.",
+            shell_complete=completing.experiments,
+        ),
         click.option(
             "--project", metavar="[ENTITY/]PROJECT", help="All runs of this W&B project, or PROJECT/sweeps/ID."
         ),

@@ -12,9 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracker_health.cli import completing
 from tracker_health.cli.choices import WORKERS_OF_BATCH, refuse_both, settings_of
 from tracker_health.cli.group import cli
-from tracker_health.cli.options import METRICS, REJUDGE, SHADOW, WORKERS, all_of, choice_options, note_verbose
+from tracker_health.cli.options import (
+    METRICS,
+    REJUDGE,
+    SHADOW,
+    WORKERS,
+    all_of,
+    choice_options,
+    note_verbose,
+    since_option,
+)
 from tracker_health.cli.outcomes import code_of_word, show
 from tracker_health.cli.stats import PassStats, write_stats
 from tracker_health.errors import ConfigError, RunError
@@ -24,6 +34,7 @@ from tracker_health.terminal import (
     EXIT_RUN,
     Output,
     StopFlag,
+    say,
     say_error,
     say_failure,
     stopping,
@@ -41,6 +52,7 @@ _EXPERIMENTS = click.option(
     multiple=True,
     metavar="NAME",
     help="Of MLflow: name, id or page; repeatable.",
+    shell_complete=completing.experiments,
 )
 _PROJECT = click.option(
     "--project",
@@ -53,7 +65,7 @@ _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N",
 
 @cli.command()
 @all_of(_EXPERIMENTS, _PROJECT)
-@click.option("--since", default="7d", show_default=True, metavar="TIME", help="Runs that ended no longer ago.")
+@since_option("7d")
 @_RATE
 @click.option(
     "--by",
@@ -96,7 +108,7 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
 
 @cli.command()
 @all_of(_EXPERIMENTS, _PROJECT)
-@click.option("--since", metavar="TIME", help="Only runs that ended no longer ago, as in 30d.")
+@since_option()
 @_RATE
 @all_of(WORKERS, *choice_options(fail_on=None))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document a line, on standard output.")
@@ -115,8 +127,8 @@ def diff(rate: float | None, as_json: bool, **choices: Any) -> None:
 
 def _sweep_over(choices: dict[str, Any], rate: float | None) -> Sweep:
     """The sweep that a call asks for; without a limit in time it goes back to the first run."""
+    from tracker_health.config import parse_duration
     from tracker_health.fleet.sweep import Sweep
-    from tracker_health.settings.values import parse_duration
     from tracker_health.stores.remote.deadline import at_most
 
     refuse_both(choices["experiments"], choices["project"])
@@ -174,7 +186,7 @@ def _print_estimate(swept: Sweep) -> int:
     for name, error in found.failed:
         say_failure(error, about=f"{name}: ", verbose=False)
     silent = f", {count(found.silent, 'silent run')} among them" if found.silent else ""
-    click.echo(f"would read at most {size_of(found.size)} of files, write {count(found.runs, 'run')}{silent}")
+    say(f"would read at most {size_of(found.size)} of files, write {count(found.runs, 'run')}{silent}")
     return EXIT_RUN if found.failed else EXIT_DONE
 
 
@@ -182,13 +194,11 @@ def _show_group(one: Swept, choices: dict[str, Any], output: Output) -> int:
     """Print the verdict on the ranks that a run stands for; the exit code that it deserves."""
     from tracker_health.judge.group_verdict import group_sentence
 
-    found, name = one.group, one.run.name
+    found = one.group
     if found is None:
         return EXIT_DONE
     if choices["as_json"]:
-        verdict = None if found.verdict is None else str(found.verdict)
-        told = {"head": name, "group_verdict": verdict, "said": found.said, "ranks": found.ranks}
-        output.print(json.dumps({"schema": "tracker-health/group/1", **told, "expected": found.expected}))
+        output.print(json.dumps([*one.documents()][-1], allow_nan=False))
     elif not choices["quiet"]:
         output.print(f"       {short_name(one.outcome.report.run.name)} stands for {group_sentence(found)}")
     return code_of_word(found.verdict, choices["fail_on"])

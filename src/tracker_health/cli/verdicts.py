@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracker_health.cli.baselines import AGAINST, AGAINST_FILE, compared_to, compared_to_file
+from tracker_health.cli.baselines import AGAINST, compared_to
 from tracker_health.cli.choices import batch_of, chosen_runs, settings_of, workers_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import (
@@ -26,7 +26,7 @@ from tracker_health.cli.options import (
 )
 from tracker_health.cli.outcomes import finish, say_errors, say_unread, verdict_code
 from tracker_health.errors import ConfigError
-from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say_error, write_page
+from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say, say_error, write_page
 from tracker_health.text import count, printable
 from tracker_health.words.verdict import Verdict
 
@@ -64,7 +64,7 @@ def check(runs: tuple[str, ...], **choices: Any) -> None:
 @REJUDGE
 @METRICS
 @SHADOW
-@AGAINST_FILE
+@AGAINST
 @click.option("--sidecar", is_flag=True, help="Of W&B runs on this machine write only files, and leave the log alone.")
 @click.option("--dask", metavar="ADDRESS", help="Do the runs on the Dask cluster of this scheduler (tcp://host:8786).")
 def annotate(
@@ -77,8 +77,10 @@ def annotate(
     workers = workers_of(choices, batch)
     against = choices.pop("against")
     settings = settings_of(choices, fail_on="never", writes=True)
+    listed = chosen_runs(runs, batch, settings)
     if against:
-        settings = compared_to_file(against, settings)
+        listed = listed.kept()
+        settings = compared_to(against, settings, listed.runs)
     with _cluster(dask) as executor:
         work = partial(
             annotate_many,
@@ -91,7 +93,7 @@ def annotate(
             workers=workers,
             executor=executor,
         )
-        finish(work, chosen_runs(runs, batch, settings), choices, writes=not dry_run)
+        finish(work, listed, choices, writes=not dry_run)
 
 
 def _cluster(address: str | None) -> AbstractContextManager[Executor | None]:
@@ -144,12 +146,12 @@ def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, **
         for one in outcomes:
             say_errors(one, {**choices, "as_json": True}, brief=False)
     for judged in reports if choices["as_json"] else ():
-        click.echo(json.dumps(judged.to_json(), allow_nan=False))
+        say(json.dumps(judged.to_json(), allow_nan=False))
     if path:
         write_page(path, html)
     if path and not (quiet or choices["as_json"] or path == "-"):
         verdicts = ", ".join(f"{sum(one.verdict is verdict for one in reports)} {verdict}" for verdict in Verdict)
-        click.echo(f"{'wrote ' * unnamed}{printable(path)}: {verdicts}")
+        say(f"{'wrote ' * unnamed}{printable(path)}: {verdicts}")
     if path and opens:
         _open(path)
     gate = choices["fail_on"]

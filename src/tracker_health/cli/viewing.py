@@ -8,13 +8,19 @@ from typing import Any
 
 import click
 
+from tracker_health.cli import completing
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import TRACKING_URI, note_verbose
 from tracker_health.terminal import Output
 
 
 @cli.command()
-@click.option("--experiment", metavar="NAME", help="Of MLflow: its name, its id or the address of its page.")
+@click.option(
+    "--experiment",
+    metavar="NAME",
+    help="Of MLflow: its name, its id or the address of its page.",
+    shell_complete=completing.experiments,
+)
 @click.option("--project", metavar="[ENTITY/]PROJECT", help="Of W&B, or the address of its page.")
 @TRACKING_URI
 @click.option("--name", default="Training health", show_default=True, help="What W&B's pages call the view.")

@@ -159,13 +159,16 @@ def _prepare(run: RunToJudge) -> str:
     """
     signal.alarm(HARD_LIMIT_SECONDS)
     try:
-        from tracker_health.api import annotate
+        from tracker_health.api import annotate_as
+        from tracker_health.runs.annotating import AnnotateOptions
+        from tracker_health.runs.run_config import resolve_config
         from tracker_health.settings.sources import effective
 
         _enter(run.folder)
         settings = effective({}, lenient=True)
         uri = run.tracking_uri or settings.tracking_uri
-        annotate(run.run, config=settings.config, tracking_uri=uri, quick=True, dry_run=True)
+        config = resolve_config(settings.config, writes=True)
+        annotate_as(run.run, AnnotateOptions(config=config, tracking_uri=uri, quick=True, dry_run=True))
     except (ConfigError, MissingExtra) as error:
         return f"{UNABLE}{error}"
     except Exception:  # noqa: BLE001, S110  what is wrong will still be wrong when there is something to judge
@@ -241,20 +244,22 @@ def _enter(folder: str) -> None:
 
 
 def _told(run: RunToJudge, *, quick: bool, last_step: int | None) -> _Judgement:
-    from tracker_health.api import annotate
+    from tracker_health.api import annotate_as
+    from tracker_health.runs.annotating import AnnotateOptions
+    from tracker_health.runs.run_config import resolve_config
     from tracker_health.settings.sources import effective
 
     # Nobody is at hand to put a wrong setting right: the run is judged without it, and both say so.
     settings = effective({}, lenient=True)
-    outcome = annotate(
-        run.run,
-        config=replace(settings.config, notes=settings.warnings),
+    options = AnnotateOptions(
+        config=resolve_config(replace(settings.config, notes=settings.warnings), writes=True),
         tracking_uri=run.tracking_uri or settings.tracking_uri,
         quick=quick,
         ending=run.ending,
         last_step=last_step,
         notify=True,
     )
+    outcome = annotate_as(run.run, options)
     if quick and outcome.status == "checked":
         return _Judgement("", complete=False)
     complete = not quick or outcome.status == "unchanged"

@@ -19,6 +19,9 @@ _JUMP = 0.25  # of the descent: less does not catch the eye
 _MOST_ANSWERS = 2
 _SCORES = (*HELD_OUT, "train_accuracy", "train_auc")
 _RISE = frozenset((*REWARDS, *HIGHER, "train_accuracy", "train_auc"))
+MAIN_ROLES = ("train_loss", *REWARDS, "val_loss", *_SCORES)
+"""Which metric a run is known by: its loss, else its reward, else a score."""
+
 _CALLED = {"train_loss": "loss", "val_loss": "validation loss"}
 
 
@@ -43,7 +46,7 @@ def why_passed(evidence: Evidence, results: Sequence[ProbeResult], judged: Seque
 
 def _course(evidence: Evidence) -> str:
     """What the main metric did: a loss, else a reward, else a score."""
-    for role in ("train_loss", *REWARDS, "val_loss", *_SCORES):
+    for role in MAIN_ROLES:
         curve = evidence.curve(role)
         if curve is not None:
             name = _CALLED.get(role) or short_name(curve.series.name)

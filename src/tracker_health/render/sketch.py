@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Series
+from tracker_health.judge.pass_reason import MAIN_ROLES
 from tracker_health.report.result import ProbeResult, Report
-from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
 from tracker_health.text import number, printable
 
 _HEIGHTS = "▁▂▃▄▅▆▇█"
@@ -19,8 +19,7 @@ _NOTHING = " "
 _WIDE = 20.0  # highest over lowest, from which the heights are logarithmic
 _FEWEST_POINTS = 3
 _NAME = 30
-_SCORES = ("val_accuracy", "val_auc", "higher_better_val", "lower_better_val")
-_MAIN = ("train_loss", *REWARDS, "val_loss", *_SCORES, OBJECTIVE_LOSS)
+_MAIN = (*MAIN_ROLES, "objective_loss")
 _CALLED = {"train_loss": "loss", "val_loss": "validation loss"}
 
 

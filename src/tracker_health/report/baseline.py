@@ -231,6 +231,11 @@ def in_words(usual: Usual) -> str:
 # As a document
 
 
+def as_text(baseline: Baseline) -> str:
+    """The file of a baseline."""
+    return f"{json.dumps(to_json(baseline), indent=1, allow_nan=False)}\n"
+
+
 def digest_of(baseline: Baseline) -> str:
     """Sixteen hexadecimal digits of all that a baseline says."""
     content = {key: value for key, value in to_json(baseline).items() if key != "digest"}

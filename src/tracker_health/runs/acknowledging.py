@@ -6,8 +6,9 @@ import secrets
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from tracker_health.config import did_you_mean
 from tracker_health.errors import ConfigError, WriteError
@@ -33,6 +34,11 @@ class Answered:
     verdict: Verdict
     entry: Acknowledgement
     open: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry, and the run with its verdict, as strict JSON values."""
+        about = {"run": asdict(self.run), "verdict": str(self.verdict)}
+        return {**about, **self.entry.to_json(), "open": list(self.open)}
 
 
 def acknowledge_verdict(

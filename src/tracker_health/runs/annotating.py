@@ -63,8 +63,11 @@ _PAUSES = (1.0, 2.0, 4.0)
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotateOptions:
-    """How runs are annotated: see ``api.annotate``. ``report_to``: the folder below which everything is written, and
-    nothing onto the run. ``groups``: of which runs with several ranks the head gets the verdict on all of them.
+    """How runs are annotated: see ``api.annotate``. ``quick``: look at metrics alone (of W&B also at what was printed)
+    and write no files; the next annotation does the rest, and a run of which metrics show nothing is left to it.
+    ``ending``: how the run's process was seen to end, which is kept on the run. ``last_step``: of its
+    history, which may still be on its way to W&B's server. ``report_to``: the folder below which everything is written,
+    and nothing onto the run. ``groups``: of which runs with several ranks the head gets the verdict on all of them.
     """
 
     config: Config

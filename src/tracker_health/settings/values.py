@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tracker_health.config import CERTAINTIES, INCLUDABLE, MODES, WHEN, did_you_mean, preset, refuse_own_names
+from tracker_health.config import (
+    CERTAINTIES,
+    INCLUDABLE,
+    MODES,
+    WHEN,
+    did_you_mean,
+    parse_duration,
+    preset,
+    refuse_own_names,
+)
 from tracker_health.errors import ConfigError
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, normal_form
 from tracker_health.text import printable, without_userinfo
@@ -22,7 +31,6 @@ FAIL_ON = ("fail", "warn", "skip", "never")
 JUDGING_SECTIONS = ("rules", "roles")
 SECTIONS = (*JUDGING_SECTIONS, "notify")
 
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _CODE = re.compile(r"[a-z]{3}\d+", re.IGNORECASE)
 _HOST = re.compile(r"(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,50}\])(?::\d{1,5})?", re.IGNORECASE)
@@ -46,18 +54,6 @@ def parse_size(text: str) -> int:
     if match is None:
         raise ConfigError(f"{quoted(text)} is no size", "write 500MB or 2GB")
     return int(float(match.group(1)) * _SIZES[match.group(2).lower()])
-
-
-def parse_duration(text: str) -> float:
-    """Seconds from ``90s``, ``30m``, ``6h``, ``7d`` or ``2w``.
-
-    Raises:
-        ConfigError: it is no duration.
-    """
-    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])\s*", text, re.IGNORECASE)
-    if match is None:
-        raise ConfigError(f"{quoted(text)} is no duration", "write 30m, 6h or 7d")
-    return float(match.group(1)) * _SECONDS[match.group(2).lower()]
 
 
 def converted(key: str, raw: Any) -> Any:

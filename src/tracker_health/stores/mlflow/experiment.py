@@ -8,6 +8,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import did_you_mean
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _PAGE = 200
 _SMALLEST_PAGE = 5
+_RUNNING = "attributes.status = 'RUNNING'"
 _MOST_NAMES = 1000
 _EXPERIMENT_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NO_EXPERIMENT = frozenset({"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"})
@@ -116,8 +118,7 @@ def swept_runs(
     client, uri, names = _opened(names, tracking_uri)
     batch = Batch(BulkHistories(client, uri), EmptyRuns(uri))
     experiments = _experiments(client, uri, names)
-    ended = f"attributes.end_time >= {int(period.since * 1000)}"
-    for where in (ended, "attributes.status = 'RUNNING'"):
+    for where in (_ended_since(period.since), _RUNNING):
         for page in _pages(client, uri, experiments, where):
             chosen = [record for record in page if record.info.status != "RUNNING" or _may_be_silent(record, period)]
             random.shuffle(chosen)
@@ -141,16 +142,17 @@ def tagged_runs(
     *,
     kin: bool = False,
 ) -> Iterator[TaggedRun]:
-    """What the tags of an experiment's runs say of their health. ``since``: of those that began at that time (seconds
-    since 1970) or later. ``kin``: with their relations.
+    """What the tags of an experiment's runs say of their health. ``since``: of those that ended at that time (seconds
+    since 1970) or later, and of those that are still running, which come last. ``kin``: with their relations.
 
     Raises:
         RunError: as for ``listed_runs``.
     """
     client, uri, names = _opened(names, tracking_uri)
-    recent = f"attributes.start_time >= {int(since * 1000)}" if since is not None else ""
     experiments = _experiments(client, uri, names)
-    for page in _pages(client, uri, experiments, " and ".join(filter(None, (where, recent)))):
+    recent = [""] if since is None else [_ended_since(since), _RUNNING]
+    filters = [" and ".join(filter(None, (where, one))) for one in recent]
+    for page in chain.from_iterable(_pages(client, uri, experiments, one) for one in filters):
         for record in page:
             info, marks = record.info, marks_in(record)
             yield tagged(
@@ -163,6 +165,11 @@ def tagged_runs(
                 acks=on_evidence(entries, state_of(record)) if (entries := entries_on(marks)) else (),
                 kin=kin_of(record, named) if kin else None,
             )
+
+
+def _ended_since(moment: float) -> str:
+    """The filter for runs that ended at a time, in seconds since 1970, or later."""
+    return f"attributes.end_time >= {int(moment * 1000)}"
 
 
 def standings(name: str, tracking_uri: str | None) -> Iterator[tuple[str, Standing]]:

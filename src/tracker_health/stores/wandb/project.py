@@ -103,15 +103,15 @@ def swept_runs(name: str, period: Period, *, kin: bool = False) -> Iterator[Swep
 
 
 def tagged_runs(name: str, where: str = "", since: float | None = None, *, kin: bool = False) -> Iterator[TaggedRun]:
-    """What the summaries of a project's runs say of their health. ``since``: of those that began at that time (seconds
-    since 1970) or later. ``kin``: with their relations.
+    """What the summaries of a project's runs say of their health. ``since``: of those that ended at that time (seconds
+    since 1970) or later, or are still running. ``kin``: with their relations.
 
     Raises:
         RunError: as for ``listed_runs``.
     """
     for run, address in _runs(name, _filters(where), lazy=False):
-        started = seconds_of(run.created_at)
-        if not (since is not None and started is not None and started < since):
+        heard = heard_of(run)
+        if since is None or is_live(run) or heard is None or heard >= since:
             ref = ref_of(run, address, connect().app)
             marks, user = of_run(marks_in(run.summary_metrics), str(run.id)), str(getattr(run.user, "username", ""))
             yield tagged(
@@ -119,7 +119,7 @@ def tagged_runs(name: str, where: str = "", since: float | None = None, *, kin: 
                 marks,
                 user=user,
                 experiment=(project := "/".join(address[:2])),
-                started=started,
+                started=seconds_of(run.created_at),
                 last_step=last_step_of(run),
                 acks=acknowledgements_of(run),
                 kin=kin_of(run, project) if kin else None,
