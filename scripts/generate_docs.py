@@ -6,16 +6,13 @@ checked, and their captions, which say what the rules said, are part of the page
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import re
-import shlex
 import sys
-import tempfile
 from pathlib import Path
 
 import click
-from click.testing import CliRunner
+from command_output import pages_with_output
 from gallery import choosing
 from gallery.indexes import causes_index, group_of, index, retired_page
 from gallery.page import symptoms_page
@@ -49,31 +46,13 @@ def pages() -> dict[Path, str]:
     texts[DOCS / "symptoms" / "index.md"] = symptoms_page(choosing.judged(), choosing.symptoms())
     texts[DOCS / "cli.md"] = command_reference()
     texts[DOCS / "add-a-form.md"] = forms()
-    first = DOCS / "getting-started.md"
-    return {path: _noted(text) for path, text in texts.items()} | {SITE: navigation(), first: with_output(first)}
+    return {path: _noted(text) for path, text in texts.items()} | {SITE: navigation(), **pages_with_output()}
 
 
 def _noted(text: str) -> str:
     """With the notice below the title, which must come first to be one."""
     title, rest = text.split("\n", 1)
     return f"{title}\n\n{NOTICE}\n{rest}"
-
-
-def with_output(page: Path) -> str:
-    """A page with what its commands print now: its Python runs first, in an empty folder, then each command whose
-    output is shown.
-    """
-    text = page.read_text(encoding="utf-8")
-    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-
-    def printed(found: re.Match[str]) -> str:
-        done = CliRunner(env={"COLUMNS": "100"}).invoke(cli, shlex.split(found.group(1)))
-        return f"<!-- output of: {found.group(1)} -->\n```text\n{done.stdout.rstrip()}\n```\n"
-
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        for part in code:
-            exec(part, {})  # noqa: S102  our own page
-        return re.sub(r"<!-- output of: (.*?) -->\n```text\n.*?```\n", printed, text, flags=re.DOTALL)
 
 
 def navigation() -> str:

@@ -30,15 +30,15 @@ def test_the_demo_shows_three_verdicts_and_how_to_find_them(demo):
     done, _ = demo
     assert done.returncode == 0, done.stderr
     rows = {line.split("│")[1].strip(): line for line in done.stdout.splitlines() if line.count("│") > 3}
-    assert "PASS" in rows["healthy"]
-    assert "FAIL" in rows["learning-rate-too-high"]
-    assert "learning_rate: 1 -> 0.001" in rows["learning-rate-too-high"]
-    assert "FAIL" in rows["nan-midway"]
-    assert "from step 150 on" in rows["nan-midway"]
+    assert "PASS" in rows["brisk-otter"]
+    assert "FAIL" in rows["calm-heron"]
+    assert "learning_rate: 1 -> 0.001" in rows["calm-heron"]
+    assert "FAIL" in rows["quiet-maple"]
+    assert "from step 150 on" in rows["quiet-maple"]
     assert "mlflow ui --backend-store-uri sqlite:///store/mlflow.db" in done.stdout
     assert "tags.`health.verdict` = 'fail'" in done.stdout
     run_id = re.search(r"report mlflow:(\w+) --tracking-uri sqlite:///store/mlflow.db --open", done.stdout).group(1)
-    assert f"/#/experiments/1/runs/{run_id} (learning-rate-too-high)" in done.stdout
+    assert f"/#/experiments/1/runs/{run_id} (calm-heron)" in done.stdout
     assert "searchFilter=tags.%60health.verdict%60" in done.stdout
     assert "Traceback" not in done.stderr
 
@@ -69,13 +69,13 @@ def test_the_verdicts_are_tags_that_mlflow_finds(demo):
     client = MlflowClient(tracking_uri=f"sqlite:///{folder}/store/mlflow.db")
     experiment = client.get_experiment_by_name("tracker-health-demo")
     failing = client.search_runs([experiment.experiment_id], "tags.`health.verdict` = 'fail'")
-    assert {run.info.run_name for run in failing} == {"learning-rate-too-high", "nan-midway"}
+    assert {run.info.run_name for run in failing} == {"calm-heron", "quiet-maple"}
     assert all(run.info.status == "FINISHED" for run in failing)
     (passing,) = client.search_runs([experiment.experiment_id], "tags.`health.verdict` = 'pass'")
-    assert passing.info.run_name == "healthy"
+    assert passing.info.run_name == "brisk-otter"
     reasons = {run.info.run_name: run.data.tags["health.codes"] for run in failing}
-    assert reasons["nan-midway"] == "LOS001,GRD001,OPT002,WGT001"
-    assert "LOS004" in reasons["learning-rate-too-high"].split(",")
+    assert reasons["quiet-maple"] == "LOS001,GRD001,OPT002,WGT001"
+    assert "LOS004" in reasons["calm-heron"].split(",")
 
 
 def test_results_that_nobody_reads_are_no_error(monkeypatch, write_log, healthy_losses):

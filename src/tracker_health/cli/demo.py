@@ -40,7 +40,7 @@ _EVALUATE_EVERY = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One run of the demo. ``corrupt_at``: the step whose batch holds an image of NaN, or None."""
+    """One run of the demo; its ``name`` does not say what is wrong with it. ``corrupt_at``: the step whose batch holds an image of NaN, or None."""
 
     name: str
     learning_rate: float
@@ -48,9 +48,9 @@ class Recipe:
 
 
 RECIPES = (
-    Recipe(name="healthy", learning_rate=1e-3),
-    Recipe(name="learning-rate-too-high", learning_rate=1.0),
-    Recipe(name="nan-midway", learning_rate=1e-3, corrupt_at=_STEPS // 2),
+    Recipe(name="brisk-otter", learning_rate=1e-3),
+    Recipe(name="calm-heron", learning_rate=1.0),
+    Recipe(name="quiet-maple", learning_rate=1e-3, corrupt_at=_STEPS // 2),
 )
 
 
