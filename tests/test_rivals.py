@@ -46,7 +46,7 @@ def test_results_follow_the_rule_of_the_page():
     losslint = next(tool for tool in tools.TOOLS if tool.name == "losslint")
     note = tools.Answer((("info", "overfit_onset: eval loss has worsened"),))
     warning = tools.Answer((("warning", "loss_spike: once"),))
-    assert page.cell_of(overfit, losslint, [note, warning, tools.Answer()]) == "1 of 3, named 1"
+    assert page.cell_of(overfit, losslint, [note, warning, tools.Answer()]) == "1 of 3<br>named 1"
     assert page.cell_of(healthy, losslint, [note, warning, tools.Answer(failed="no answer")]) == "1 of 3"
 
 
@@ -54,7 +54,7 @@ def test_page_is_filled_between_its_markers():
     silent = {(run.name, tool.name): [tools.Answer()] for run in runs.RUNS for tool in tools.TOOLS}
     text = page.filled(TEXT, silent, date(2026, 1, 2))
     assert "Last run: 2 January 2026." in text
-    assert text.count("| **3 of 3** ") == text.count("| **0 of 7, named 0** ") == len(tools.TOOLS)
+    assert text.count("| **3 of 3** ") == text.count("| **0 of 7<br>named 0** ") == len(tools.TOOLS)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def is_right(run: Run, answer: Answer) -> bool:
 def cell_of(run: Run, tool: Tool, answers: list[Answer]) -> str:
     """How often a tool is right about a run, and how often it names the fault."""
     right, named = _counted(run, tool, answers)
-    return f"{right} of {len(answers)}" + (f", named {named}" if run.names else "")
+    return f"{right} of {len(answers)}" + (f"<br>named {named}" if run.names else "")
 
 
 def line_of(run: Run, tool: Tool, answer: Answer) -> str:
@@ -73,7 +73,7 @@ def _result(answers: Answers) -> Iterator[str]:
 def _sum_of(some: list[Run], tool: Tool, answers: Answers) -> str:
     pairs = [_counted(run, tool, answers[run.name, tool.name]) for run in some]
     total = sum(len(answers[run.name, tool.name]) for run in some)
-    named = f", named {sum(named for _, named in pairs)}" if some[0].names else ""
+    named = f"<br>named {sum(named for _, named in pairs)}" if some[0].names else ""
     return f"{sum(right for right, _ in pairs)} of {total}{named}"
 
 
