@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 OLD := .venv-old
+RIVALS := build/rivals
 ROUNDS ?= 3
 ATTEMPTS ?= 20000
 
@@ -32,7 +33,7 @@ QUICK_TESTS := tests/test_outcomes.py tests/test_headlines.py tests/test_diagnos
     tests/test_engine.py tests/test_evidence.py tests/test_curve_parts.py tests/test_parameters.py tests/test_retired.py \
     $(filter-out $(LONG_RULE_TESTS),$(wildcard tests/rules/test_*.py))
 
-TARGETS := lint check new-rule demo test fuzz frameworks lowest old-wandb slow bench faults causes mutants docs site screenshots clean
+TARGETS := lint check new-rule demo test fuzz frameworks lowest old-wandb slow bench faults causes rivals mutants docs site screenshots clean
 .PHONY: $(TARGETS)
 
 # The many processes that tests start need not compile the package each time anew.
@@ -120,6 +121,10 @@ faults: $(VENV)/.dev-installed
 causes: $(VENV)/.dev-installed
 	$(BIN)/python benchmarks/faults causes --count
 
+# Ten runs with a known truth, judged by this tool and by others: docs/rivals.md.
+rivals: $(VENV)/.dev-installed $(RIVALS)/.installed
+	$(BIN)/python benchmarks/rivals $(RIVALS)
+
 # How much of the code that judges its tests protect: ARGS="--minutes 30 --seed 2", or ARGS="--only curves/diverged".
 mutants: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt cosmic-ray pytest-cov
@@ -163,6 +168,11 @@ $(OLD)/.installed: pyproject.toml
 	$(OLD)/0.16/bin/python -m pip install --quiet 'wandb==0.16.6' 'numpy<2' 'setuptools<81'
 	$(PYTHON) -m venv $(OLD)/0.19
 	$(OLD)/0.19/bin/python -m pip install --quiet 'wandb==0.19.11'
+	touch $@
+
+$(RIVALS)/.installed: benchmarks/rivals/requirements.txt
+	$(PYTHON) -m venv $(RIVALS)
+	$(RIVALS)/bin/python -m pip install --quiet --requirement $<
 	touch $@
 
 # The lowest versions come from pyproject.toml, and what these need from constraints-lowest.txt: where both name a
