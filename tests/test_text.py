@@ -32,7 +32,7 @@ def test_a_long_text_ends_in_an_ellipsis():
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (0.123456, "0.1235"),
+        (0.123456, "0.123"),
         (1.5e-7, "1.5e-07"),
         (12500.0, "12500"),
         (-3.0, "-3"),

@@ -23,7 +23,7 @@ import click
 from tracker_health.errors import ConfigError, TrackerHealthError, described
 from tracker_health.runs.parallel import WORKER
 from tracker_health.stores.remote.progress import display
-from tracker_health.text import count, printable, size_of
+from tracker_health.text import count, percent, printable, size_of
 from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -152,7 +152,9 @@ def _show_until(finished: threading.Event, name: str, size: int, done: Callable[
         while not finished.wait(0.5):
             share = min(done() / max(size, 1), 1.0)
             bar = "#" * round(20 * share)
-            click.echo(f"\r\x1b[K{name}  [{bar:<20}] {share:4.0%} of {size_of(size)}", err=True, nl=False, color=True)
+            click.echo(
+                f"\r\x1b[K{name}  [{bar:<20}] {percent(share):>6} of {size_of(size)}", err=True, nl=False, color=True
+            )
             written = True
         if written:
             click.echo("\r\x1b[K", err=True, nl=False, color=True)

@@ -161,4 +161,4 @@ def test_worked_example(make, judge):
         CODE, run(make, train=np.concatenate([np.linspace(20.5, 100.5, 40), np.full(20, 100.5), np.full(40, 30.5)]))
     )
     assert result.verdict == "warn"
-    assert result.message.endswith("to 100.5 at step 40 and ended at 30.5")
+    assert result.message.endswith("to 100 at step 40 and ended at 30.5")

@@ -24,7 +24,7 @@ from tracker_health.roles import (
     word_set,
     words_of,
 )
-from tracker_health.text import listing, printable
+from tracker_health.text import contrast, listing, printable
 
 _FEWEST = 4
 _MOSTLY_ABOVE, _TOGETHER = 0.9, 0.5
@@ -142,7 +142,7 @@ def _checked(series: Series, notes: list[str]) -> Series:
     values = series.finite().values
     if series.role not in (*LOSSES, *TERMS) or len(values) < _FEWEST:
         return series
-    course = f"from {values[0]:g} to {values[-1]:g}"
+    course = "from {} to {}".format(*contrast(float(values[0]), float(values[-1])))
     if _counts(values) or (series.guessed and _adds_up(values)):
         notes.append(f"{series.name} counts up {course}: it is taken for no loss")
         return replace(series, role=None, guessed=False, understood="a counter: its values count up")

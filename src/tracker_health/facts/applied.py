@@ -11,7 +11,7 @@ import numpy as np
 from tracker_health.evidence import Evidence, Series
 from tracker_health.evidence.plan import positive
 from tracker_health.facts.settings import Settings
-from tracker_health.text import number, short_name
+from tracker_health.text import number, setting, short_name
 
 _MAIN = re.compile(r"^(?:.*[./])?(?:learning_rate|lr)$", re.IGNORECASE)
 _OF_DEEPSPEED = "deepspeed."
@@ -76,7 +76,9 @@ def rate_not_applied(evidence: Evidence, times: float) -> NotApplied | None:
     ratio = peak / value
     if 1.0 / times < ratio < times or any(abs(ratio / copies - 1.0) < _NEAR for copies in _copies(params)):
         return None
-    message = f"the params set {short_name(name)} to {number(value)}; {short_name(series)} was logged as {number(peak)}"
+    message = (
+        f"the params set {short_name(name)} to {setting(value)}; {short_name(series)} was logged as {number(peak)}"
+    )
     return NotApplied("rate", f"{message} at its highest", value, peak)
 
 

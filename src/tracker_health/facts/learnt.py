@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tracker_health.evidence import FEWEST_POINTS, LIKELY, SURELY, Curve, Evidence
-from tracker_health.facts.accuracy import measures, scores, wrong
-from tracker_health.text import number
+from tracker_health.facts.accuracy import accuracy_said, measures, scores, wrong
+from tracker_health.text import went
 
 _LEAST = 0.1
 """Of the way from where a score began to its best possible value: what it has to gain to show anything."""
@@ -19,8 +19,8 @@ def learnt_by(evidence: Evidence) -> str:
         gained = mistakes.top - mistakes.end
         rose = gained.surely_above(0.0) or mistakes.is_monotone
         if rose and gained.value >= _LEAST * mistakes.top.value:
-            began, ended = number(1.0 - mistakes.top.value), number(1.0 - mistakes.end.value)
-            return f"the {shares.whose} {shares.name} rose from {began} to {ended}"
+            said = went(1.0 - mistakes.top.value, 1.0 - mistakes.end.value, "rose", show=accuracy_said)
+            return f"the {shares.whose} {shares.name} {said}"
     return ""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from tracker_health.evidence import FEWEST_LEVELS, LIKELY, SURELY, Curve, Estimate, Evidence, Series
 from tracker_health.facts.environments import SOLVED, environment_of, is_control
 from tracker_health.roles import REWARDS, word_set, words_of
-from tracker_health.text import number, printable
+from tracker_health.text import contrast, printable, went
 
 _OF_ITS_SPAN, _LOST = 0.5, 0.3
 _WINDOW = 100
@@ -84,9 +84,11 @@ class Reward(NamedTuple):
     @property
     def said(self) -> str:
         """``reward went from 0.2 to 0.7``; of one that was lost the best level as well."""
-        start, end = number(self.curve.start.value), number(self.curve.end.value)
-        best = f" by way of {number(-self.as_loss.best.value)}" if self.fell_from_its_best and self.ever_rose else ""
-        return f"{printable(self.curve.series.name)} went from {start} to {end}{best}"
+        name, start, end = printable(self.curve.series.name), self.curve.start.value, self.curve.end.value
+        if not (self.fell_from_its_best and self.ever_rose):
+            return f"{name} {went(start, end)}"
+        first, last, best = contrast(start, end, -self.as_loss.best.value)
+        return f"{name} went from {first} to {last} by way of {best}"
 
 
 def reward_of(evidence: Evidence, roles: Sequence[str] = REWARDS) -> Reward | None:

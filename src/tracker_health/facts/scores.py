@@ -12,7 +12,7 @@ import numpy as np
 from tracker_health.evidence import SURELY, Curve, Evidence, FloatArray, Need, Series
 from tracker_health.facts.learnt import falls_surely
 from tracker_health.roles import is_perplexity
-from tracker_health.text import count, number, short_name
+from tracker_health.text import count, number, percent, short_name
 from tracker_health.words.ending import Ended
 
 HIGHER = ("val_accuracy", "val_auc", "higher_better_val")
@@ -86,9 +86,9 @@ class Score:
         worst = np.abs(shares) <= near if self.higher else shares >= 1.0 - near
         return worst.astype(np.float64)
 
-    def said(self, value: float) -> str:
+    def said(self, value: float, digits: int = 3) -> str:
         """A value, for people."""
-        return f"{number(value)}%" if self.unit == _PERCENT else number(value)
+        return percent(value / _PERCENT, digits) if self.unit == _PERCENT else number(value, digits)
 
 
 _SMALL = 1e-9

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tracker_health.evidence import Evidence, Series
 from tracker_health.facts.intent import optimizers_named
-from tracker_health.text import number
+from tracker_health.text import setting
 
 _MOST_CHARACTERS = 200
 _ADAM = re.compile(r"(^|[^a-z])[nr]?adam|rmsprop")
@@ -62,7 +62,7 @@ class UsualRate(NamedTuple):
     @property
     def said(self) -> str:
         """``0.0001 to 0.01 are usual``."""
-        return f"{number(self.lowest)} to {number(self.highest)} are usual"
+        return f"{setting(self.lowest)} to {setting(self.highest)} are usual"
 
     def holds(self, rate: float) -> bool:
         """Whether a rate is one of them."""

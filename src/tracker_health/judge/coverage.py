@@ -15,7 +15,7 @@ from tracker_health.facts.settings import Settings
 from tracker_health.facts.steps import is_smoke_test
 from tracker_health.report.result import BY_PARAMS, Judged, ProbeResult, SkippedProbe
 from tracker_health.rules.probe import Probe
-from tracker_health.text import count, number, printable
+from tracker_health.text import count, printable, setting
 from tracker_health.words.verdict import Verdict
 
 _REASON_CHARACTERS = 300
@@ -81,7 +81,7 @@ def _said_by_params(part: str, evidence: Evidence) -> str:
     """What the params say of a part that nothing else shows; empty for nothing."""
     settings = Settings(evidence)
     if part == "learning rate" and settings.rate_said is not None:
-        return number(settings.rate_said)
+        return setting(settings.rate_said)
     return ", ".join(optimizers_named(evidence)[:1]) if part == "optimizer" else ""
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from tracker_health.evidence import Evidence
 from tracker_health.render.curves import clean
 from tracker_health.report.result import Report
-from tracker_health.text import count, number, printable
+from tracker_health.text import count, number, percent, printable
 from tracker_health.words.ending import Ended
 from tracker_health.words.verdict import Verdict
 
@@ -73,17 +73,13 @@ def _steps(evidence: Evidence) -> Iterator[Fact]:
     progress = evidence.progress
     if progress is not None:
         unit = "epochs" if progress.unit.startswith("epoch") else "steps"
-        done = "plan completed" if progress.fraction >= 1 else f"{progress.fraction:.0%} of the plan"
-        value = f"{_whole(progress.done)} of {_whole(progress.planned)}"
+        done = "plan completed" if progress.fraction >= 1 else f"{percent(progress.fraction)} of the plan"
+        value = f"{number(progress.done)} of {number(progress.planned)}"
         yield Fact(label=unit, value=value, more=done, bad=progress.fraction < 0.9 and not progress.snapshot)
     elif evidence.optimizer_steps is not None:
-        yield Fact(label="optimizer steps", value=f"{evidence.optimizer_steps:,}", more="the plan is not known")
+        yield Fact(label="optimizer steps", value=str(evidence.optimizer_steps), more="the plan is not known")
     elif (series := clean(evidence, "train_loss") or clean(evidence, "val_loss")) is not None:
-        yield Fact(label="last step logged", value=f"{int(series.steps[-1]):,}", more="the plan is not known")
-
-
-def _whole(value: float) -> str:
-    return f"{int(value):,}" if value == int(value) else number(value)
+        yield Fact(label="last step logged", value=str(int(series.steps[-1])), more="the plan is not known")
 
 
 def _read(report: Report) -> Iterator[Fact]:

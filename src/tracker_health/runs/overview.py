@@ -12,7 +12,7 @@ from typing import Any, get_args
 from tracker_health.rules.registry import probe_classes
 from tracker_health.runs.relations import BY_KIN, Relation, Relations
 from tracker_health.stores.base import TaggedRun
-from tracker_health.text import count, printable
+from tracker_health.text import count, percent, printable
 from tracker_health.words import retired
 from tracker_health.words.acknowledgements import Acknowledgement, answer_marks, answers
 from tracker_health.words.causes import is_same_cause
@@ -308,7 +308,7 @@ def _precision_lines(found: Overview, names: dict[str, str]) -> Iterator[str]:
     yield ""
     yield f"{'answered by people':<40} {'flagged':>8} {'right':>6} {'wrong':>6} {'precision':>10}"
     for name, one in sorted(answered, key=lambda row: (-row[1].acknowledged - row[1].wrong, row[0]))[:_MOST_GROUPS]:
-        yield f"{name:<40} {one.flagged:>8} {one.acknowledged:>6} {one.wrong:>6} {one.precision:>10.0%}"
+        yield f"{name:<40} {one.flagged:>8} {one.acknowledged:>6} {one.wrong:>6} {percent(one.precision or 0.0):>10}"
 
 
 def _group_lines(what: str, groups: dict[str, Counter[str]]) -> Iterator[str]:

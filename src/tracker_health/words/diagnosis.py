@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from tracker_health.text import number, printable, sentence
+from tracker_health.text import printable, sentence, setting
 
 Certainty = Literal["certain", "likely", "possible", "unknown"]
 Value = float | str
@@ -177,7 +177,7 @@ def in_words(fact: str, clause: str, certainty: str) -> str:
 
 
 def _shown(value: Value) -> str:
-    return printable(value, 60) if isinstance(value, str) else number(value)
+    return printable(value, 60) if isinstance(value, str) else setting(value)
 
 
 def _finite(value: Value | None) -> Value | None:

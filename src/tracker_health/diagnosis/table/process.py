@@ -11,7 +11,7 @@ from tracker_health.diagnosis._facts import Facts
 from tracker_health.evidence import Evidence
 from tracker_health.facts.steps import plan_reached
 from tracker_health.report.resume_point import Onset
-from tracker_health.text import number, printable
+from tracker_health.text import number, printable, went
 from tracker_health.words.diagnosis import Action
 
 _SAVED_OFTEN = "save a checkpoint more often than such ends come"
@@ -298,9 +298,8 @@ def _came_back_incomplete(facts: Facts) -> str:
     last = max((int(step) for step in _steps(facts.evidence) if step < jump.step), default=jump.step)
     start = facts.loss.start.value if facts.loss is not None else jump.after
     return (
-        f"the resume did not bring back the weights: the loss jumped from {number(jump.before)} to "
-        f"{number(jump.after)} between {facts.at(last)} and {facts.at(jump.step)}, to about where it began "
-        f"({number(start)})"
+        f"the resume did not bring back the weights: the loss {went(jump.before, jump.after, 'jumped')} between "
+        f"{facts.at(last)} and {facts.at(jump.step)}, to about where it began ({number(start)})"
     )
 
 

@@ -15,7 +15,7 @@ from tracker_health.evidence.as_read import AsRead
 from tracker_health.evidence.needs import Need, Part
 from tracker_health.evidence.series import Series
 from tracker_health.evidence.tensors import MomentStats, OptimizerState, TensorHeader, TensorState, Weights
-from tracker_health.text import number
+from tracker_health.text import number, small_percent
 
 # Adam's mean of m squared over v: of gradients that are noise, and after some ninety steps without any.
 _USUAL_RATIO = 0.05
@@ -195,7 +195,7 @@ class UpdateSize:
             at = f"the schedule's learning rate, {number(self.rate)} (how high it came is not logged)"
         else:
             at = f"the {'highest' if self.scheduled else 'last'} learning rate, {number(self.rate)}"
-        return f"one step at {at}, changes the weights by {number(100.0 * self.ratio)} %"
+        return f"one step at {at}, changes the weights by {small_percent(self.ratio)}"
 
 
 def update_size(evidence: AsRead) -> UpdateSize | None:

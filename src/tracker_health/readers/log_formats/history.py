@@ -15,7 +15,7 @@ from tracker_health.readers.log_formats.axis import UNITS, BoolArray, Places, Ro
 from tracker_health.readers.log_formats.names import AMOUNT, BAR, BATCH, END, EPOCH, OF, STEP, axis_of, is_held_out
 from tracker_health.readers.log_formats.row_kinds import RowKind, is_null, may_be_nan
 from tracker_health.roles import ANY_LOSS, LOSSES, VAL_LOSS
-from tracker_health.text import printable
+from tracker_health.text import contrast, printable
 
 _HABIT, _FEWEST_OF_A_HABIT, _MOST_BESIDE = 0.9, 3, 64
 _OF_AN_EPOCH = 3  # rows
@@ -258,7 +258,7 @@ class History:
         if not len(known):
             return f"{stop - start} rows"
         unit = "epochs" if UNITS[self.places.units[start]] is StepUnit.EPOCH else "steps"
-        values = " to ".join(f"{main[at]:.4g}" for at in (known[0], known[-1]))
+        values = " to ".join(contrast(float(main[known[0]]), float(main[known[-1]])))
         return f"{unit} {steps[known[0]]:g} to {steps[known[-1]]:g}, {printable(self._main)} {values}"
 
     def _of_overlaps(self) -> Iterator[str]:

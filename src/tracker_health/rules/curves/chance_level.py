@@ -11,7 +11,7 @@ from tracker_health.facts.intent import is_fine_tuning
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast, number, went
 from tracker_health.words.verdict import Verdict
 
 
@@ -80,19 +80,19 @@ class ChanceLevel(CurveRule):
         guessed = chance_of_level(evidence) if told is None and not is_fine_tuning(evidence) else None
         if guessed is not None:
             return self._finding(Verdict.WARN, curve, guessed, measured)
-        at = f"; {told.said} has {number(told.loss)}" if told is not None else ""
-        message = f"the loss went from {number(curve.start.value)} to {number(curve.end.value)}{at}"
-        return Finding.passed(message, measured)
+        at = f"; {told.said} has {number(told.loss, 4)}" if told is not None else ""
+        return Finding.passed(f"the loss {went(curve.start.value, curve.end.value)}{at}", measured)
 
     @staticmethod
     def _finding(
         verdict: Verdict, curve: Curve, chance: Chance, measured: dict[str, float | int], began: float | None = None
     ) -> Finding:
         start = curve.start.value if began is None else began
-        ends = f"the loss began at {number(start)} and ends at {number(curve.end.value)}"
+        first, last = contrast(start, curve.end.value)
         return Finding(
             verdict=verdict,
-            message=f"{ends}, the level of {chance.said} ({number(chance.loss)})",
+            message=f"the loss began at {first} and ends at {last}, the level of {chance.said} "
+            f"({number(chance.loss, 4)})",
             remedy="check that inputs and labels belong together and that the gradient reaches the first layer; then "
             "change the learning rate tenfold",
             measured=measured | {"classes": int(chance.answers), "chance": chance.loss},

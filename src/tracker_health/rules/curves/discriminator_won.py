@@ -9,7 +9,7 @@ from tracker_health.evidence import Curve, Evidence, Need
 from tracker_health.report.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, adversary_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number, short_name
+from tracker_health.text import contrast, short_name
 from tracker_health.words.verdict import Verdict
 
 
@@ -75,7 +75,8 @@ class DiscriminatorWon(Probe):
         said, start = discriminator[0], discriminator[0].start.value
         late = said.between(0.5, 1.0).value
         name = short_name(said.series.name)
-        levels = f"{name} was {number(start)} at first and {number(late)} in the second half"
+        first, second = contrast(start, late)
+        levels = f"{name} was {first} at first and {second} in the second half"
         measured = {"start": start, "late": late, "late_share": late / start if start else 0.0}
         stays = all(abs(one.between(0.5, 1.0).value) >= 0.5 * abs(one.start.value) for one in generator)
         if not (stays and all(map(self._vanished, discriminator))):

@@ -11,7 +11,7 @@ from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast, went
 from tracker_health.words.verdict import Verdict
 
 
@@ -94,7 +94,8 @@ class Diverged(CurveRule):
         if ran_away:
             return _without_a_bound(curve, measured)
         if not (rose or climbed or steadily):
-            levels = f"the last level of the loss is {number(curve.end.value)}, its best {number(curve.best.value)}"
+            end, best = contrast(curve.end.value, curve.best.value)
+            levels = f"the last level of the loss is {end}, its best {best}"
             return Finding.passed(levels + curve.note, measured)
         began_anew = any(step > curve.best_step for step in curve.restarts)
         doubtful = not curve.sure or evidence.first(self.role).went_back or (began_anew and not climbed)
@@ -127,9 +128,10 @@ class Diverged(CurveRule):
 
 def _message(curve: Curve, onset: int | None) -> str:
     """``onset``: where it rose for good; None where it climbed and came down."""
-    start, best, end, peak = map(number, (curve.outset.value, curve.best.value, curve.end.value, curve.peak.value))
+    start, best, end = contrast(curve.outset.value, curve.best.value, curve.end.value)
     if onset is None:
-        highest = number(float(curve.series.values.max()))
+        largest = float(curve.series.values.max())
+        start, end, highest, peak = contrast(curve.outset.value, curve.end.value, largest, curve.peak.value)
         there = f"{highest} at {curve.series.where(curve.peak_step)} (a level of {peak})"
         return f"the loss climbed from {start} to {there}; it ends at {end}"
     where = curve.series.where(onset)
@@ -139,7 +141,7 @@ def _message(curve: Curve, onset: int | None) -> str:
 def _without_a_bound(curve: Curve, measured: dict[str, float | int]) -> Finding:
     return Finding(
         verdict=Verdict.FAIL,
-        message=f"the loss fell from {number(curve.start.value)} to {number(curve.end.value)}: nothing bounds it",
+        message=f"the loss {went(curve.start.value, curve.end.value, 'fell')}: nothing bounds it",
         remedy="look for a sign that is turned round, or a term that is rewarded without a limit",
         measured=measured | {"last_step": curve.last_step},
         steps=(curve.last_step,),

@@ -12,7 +12,7 @@ from tracker_health.facts.intent import is_distillation
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast, number
 from tracker_health.words.verdict import Verdict
 
 
@@ -77,7 +77,8 @@ class InitialLoss(CurveRule):
         shown = answers or curve.between(self.soon, 2.0 * self.soon).surely_below(level)
         high = begins.value > level * (self.factor if shown else self.plain_factor)
         if not (high and begins.surely_above(level, LIKELY)):
-            message = f"the loss begins at {number(begins.value)}; {chance.said} has {number(level)}"
+            first, guessed = contrast(begins.value, level)
+            message = f"the loss begins at {first}; {chance.said} has {guessed}"
             return Finding.passed(message, measured)
         return Finding(
             verdict=Verdict.WARN,

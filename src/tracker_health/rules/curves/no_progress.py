@@ -12,7 +12,7 @@ from tracker_health.report.result import Finding
 from tracker_health.rules.curves._undone import REMEDY, only_undone
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -109,7 +109,9 @@ class NoProgress(CurveRule):
             "start": curve.top.value, "best": curve.best.value, "standard_error": descent.error,
             "descent_share": descent.value / scale if scale else 0.0, "trend_z": curve.trend, "points": curve.points,
         }  # fmt: skip
-        levels = f"from {number(curve.top.value)} to {number(curve.best.value)} in {curve.points} points{curve.note}"
+        start, best = contrast(curve.top.value, curve.best.value)
+        where = f"in {curve.points} points{curve.note}"
+        levels = f"from {start} to {best} {where}" if start != best else f"it stayed at {best} {where}"
         if curve.first_is_alone and curve.first.surely_above(curve.top.value + needed):
             return self._but_for_the_first(curve, evidence, measured)
         if self._came_down(curve):
@@ -142,8 +144,9 @@ class NoProgress(CurveRule):
     def _but_for_the_first(self, curve: Curve, evidence: Evidence, measured: dict[str, float | int]) -> Finding:
         """The finding on a loss of which only the first value lies higher: one value is no level to come down from."""
         level = curve.top
-        message = f"only the first value of the {_name(curve)} lies higher: {number(curve.first.value)}"
-        message = f"{message}, then {number(level.value)} to {number(curve.end.value)} in {curve.points} points"
+        first, second, last = contrast(curve.first.value, level.value, curve.end.value)
+        then = f"{second} to {last}" if second != last else last
+        message = f"only the first value of the {_name(curve)} is higher: {first}, then {then} in {curve.points} points"
         flat = (level - curve.between(0.5, 1.0)).surely_below(self.least_descent * abs(level.value))
         if curve.points < self.long or not flat or is_fine_tuning(evidence) or learnt_by(evidence):
             return Finding.skipped(message, measured)

@@ -13,7 +13,7 @@ from tracker_health.facts.applied import as_logged
 from tracker_health.report.baseline import differences
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import count, number
+from tracker_health.text import contrast, count, number
 from tracker_health.words.verdict import Verdict
 
 _NOTHING_DIFFERS = "no param differs from theirs: look at the data, the code and its version"
@@ -75,9 +75,8 @@ class OddOneOut(Probe):
         details = {"baseline": baseline.digest, "frozen": baseline.frozen}
         runs = count(len(baseline.runs), "healthy run")
         at = "ended" if course.reached is None else "is"
-        ended = (
-            f"it {at} at {number(course.end)}; {runs} between {number(baseline.end[0])} and {number(baseline.end[2])}"
-        )
+        end, low, high = contrast(course.end, baseline.end[0], baseline.end[2])
+        ended = f"it {at} at {end}; {runs} between {low} and {high}"
         if not share > self.above:
             return replace(Finding.passed(ended, measured), details=details)
         step, found = baseline.left_at(course), differences(params, baseline)

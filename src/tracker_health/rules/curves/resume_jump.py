@@ -11,7 +11,7 @@ from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -85,8 +85,8 @@ class ResumeJump(CurveRule):
             return Finding.passed(f"the loss goes on as before at {where}, where the run was resumed", measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the loss rose by {number(rise.value)} ({share:.0%} of its descent) where the run was resumed, "
-            f"after {where} ({resume.by})",
+            message=f"the loss rose by {number(rise.value)} ({percent(share)} of its descent) where the run was "
+            f"resumed, after {where} ({resume.by})",
             remedy="load weights, optimizer, schedule and random state from one checkpoint",
             measured=measured | {"at": resume.step},
             steps=(resume.step,),

@@ -7,12 +7,12 @@ from math import e, exp, hypot, log
 from typing import Annotated, NamedTuple
 
 from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Estimate, Evidence, Part
-from tracker_health.facts.accuracy import measures, pairs, percent
+from tracker_health.facts.accuracy import accuracy_said, measures, pairs
 from tracker_health.facts.chance import LARGEST, Chance, chance_of
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast, number
 from tracker_health.words.verdict import Verdict
 
 
@@ -93,7 +93,7 @@ class Underconfident(CurveRule):
         worst = max(ends, key=lambda one: one.surplus(chance))
         loss, right = worst.loss.value, worst.right
         measured = {"loss": loss, "accuracy": right, "classes": chance.answers, "sum": loss + right}
-        said = f"the {worst.whose} accuracy ends at {percent(right)}, the loss at {number(loss)}"
+        said = f"the {worst.whose} accuracy ends at {accuracy_said(right)}, the loss at {number(loss)}"
         hardly_prefers = worst.surplus(chance) > self.least_excess and loss < chance.loss
         if not (kept_up and hardly_prefers and all(self._adds_up(one, chance) for one in ends)):
             return Finding.passed(said, measured)
@@ -108,7 +108,8 @@ class Underconfident(CurveRule):
         level, above = curve.end.value, self.floor_share * (chance.loss - least)
         if not all(0.0 <= one.value - least <= above for one in (curve.between(0.5, 1.0), curve.end)):
             return _without_pairs()
-        said = f"the loss levelled off at {number(level)}, just above {number(least)}"
+        end, floor = contrast(level, least)
+        said = f"the loss levelled off at {end}, just above {floor}"
         measured = {"loss": level, "floor": least, "classes": chance.answers}
         return _finding(f"{said}: the least there is behind two softmaxes, {chance.said}", curve, measured)
 

@@ -14,7 +14,7 @@ from tracker_health.facts.intent import is_distillation
 from tracker_health.report.result import Finding
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, REWARDS, words_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number, short_name
+from tracker_health.text import number, short_name, went
 from tracker_health.words.verdict import Verdict
 
 _KL = frozenset({"kl", "kld"})
@@ -88,7 +88,7 @@ class LatentCollapse(Probe):
             return Finding.passed(f"{name} has a median of {number(late)} in the second half of the run", measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{name} came down from {number(highest)} to {number(late)}: the latent variables say nothing of "
+            message=f"{name} {went(highest, late, 'came down')}: the latent variables say nothing of "
             "what is reconstructed",
             remedy="raise the weight of the KL slowly from 0, leave each latent variable free bits, or take a weaker "
             "decoder",

@@ -11,7 +11,7 @@ from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.report.result import Finding
 from tracker_health.rules.fine_tune._barrier import Barrier, barrier_of, losses_of, rounding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -91,10 +91,11 @@ class LossIdentity(Probe):
         if float(np.mean(wrong)) <= self.share:
             return Finding.passed(f"the loss is {formula} at {len(steps)} steps", measured)
         first = int(np.argmax(wrong))
+        logged, made = contrast(float(total[first]), float(expected[first]))
         return Finding(
             verdict=Verdict.WARN,
             message=f"the loss is not {formula} at {measured['off']} of {len(steps)} steps, first at {steps[first]} "
-            f"({number(float(total[first]))} against {number(float(expected[first]))})",
+            f"({logged} against {made})",
             remedy="log the terms of the batch that the loss was made of, and compare lam and tau to those in the code",
             measured=measured,
             steps=tuple(int(step) for step in steps[wrong][:20]),

@@ -13,7 +13,7 @@ from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast, number
 from tracker_health.words.verdict import Verdict
 
 _LARGEST = log(np.finfo(np.float64).max)
@@ -73,14 +73,14 @@ class ExplodingGradient(Probe):
         rise, aim = last - curve.best, _aim(evidence)
         low, end, growth = exp(curve.best.value), exp(last.value), exp(min(rise.value, _LARGEST))
         measured = {"lowest": low, "end": end, "growth": growth}
+        lowest, ends = contrast(low, end)
         worse = aim is None or (aim.end - aim.best).surely_above(0.0)
         if not (worse and rise.surely_above(log(self.factor))):
-            said = f"the gradient norm ends at {number(end)}, its lowest level is {number(low)}"
-            return Finding.passed(said, measured)
+            return Finding.passed(f"the gradient norm ends at {ends}, its lowest level is {lowest}", measured)
         first = curve.left(curve.best.value + log(self.factor))
         return Finding(
             verdict=Verdict.FAIL,
-            message=f"the gradient norm grew {growth:.0f}-fold, from {number(low)} to {number(end)}, and stayed there",
+            message=f"the gradient norm grew {number(round(growth))}-fold, from {lowest} to {ends}, and stayed there",
             remedy="restart from before the rise with a lower learning rate and gradient clipping",
             measured=measured,
             steps=(first, curve.last_step),

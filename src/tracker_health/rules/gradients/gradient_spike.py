@@ -12,7 +12,7 @@ from tracker_health.evidence.numerics import jumps, median, peaks_of
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import count, number
+from tracker_health.text import count, number, went
 from tracker_health.words.verdict import Verdict
 
 
@@ -90,13 +90,13 @@ class GradientSpike(Probe):
             return Finding.passed(f"{count(len(spikes), 'gradient spike')}, none with an effect on the loss", measured)
         found = np.array(harmful) if harmful else wild
         worst = found[np.argmax(above[found])]
-        step, highest = int(norm.steps[worst]), number(float(norm.values[worst]))
-        before = number(float(np.exp(np.log(norm.values[worst]) - above[worst])))
+        step, before = int(norm.steps[worst]), float(np.exp(np.log(norm.values[worst]) - above[worst]))
         gained = loss is None or (loss.at_step(float(norm.steps[worst - 1])) - loss.end).surely_above(0.0)
+        jumped = went(before, float(norm.values[worst]), "jumped")
         effect = "the loss was higher afterwards" if harmful else "such jumps came back"
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the gradient norm jumped from {before} to {highest} at {norm.where(step)}, and {effect} "
+            message=f"the gradient norm {jumped} at {norm.where(step)}, and {effect} "
             f"({count(len(found), 'such step')})",
             remedy=f"clip gradients at {number(usual)}; look at the batch of {norm.place(step)} for broken samples",
             measured=measured,

@@ -12,7 +12,7 @@ from tracker_health.evidence import Curve, Evidence, Need, Part
 from tracker_health.report.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import count, number
+from tracker_health.text import count, number, percent, went
 from tracker_health.words.verdict import Verdict
 
 
@@ -101,8 +101,8 @@ class VanishingGradient(Probe):
         if not silent and not collapsed:
             message = f"the gradient norm has a median of {number(end)} in the second half of the run"
             return Finding.passed(message, measured)
-        what = f"is exactly 0 at {zeros:.0%} of the points" if silent else f"fell from {number(early)} to {number(end)}"
-        effect = f"the loss came down by {max(share, 0.0):.0%}" if loss is not None else "nothing is learnt there"
+        what = f"is exactly 0 at {percent(zeros)} of the points" if silent else went(early, end, "fell")
+        effect = f"the loss came down by {percent(max(share, 0.0))}" if loss is not None else "nothing is learnt there"
         return Finding(
             verdict=Verdict.WARN,
             message=f"in the second half of the run the gradient norm {what}, and {effect}",

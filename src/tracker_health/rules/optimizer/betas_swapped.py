@@ -11,7 +11,7 @@ from tracker_health.evidence import Evidence, Need, Part
 from tracker_health.evidence.parameters.steps import betas_of_adam
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, percent, setting
 from tracker_health.words.verdict import Verdict
 
 
@@ -78,11 +78,11 @@ class BetasSwapped(Probe):
         # Of several groups the one that is found, and of those the furthest off.
         first, second = worst = max(values, key=lambda one: (self._swapped(one), _ratio(one)))
         measured = {"memory_ratio": _ratio(worst), "beta1": first, "beta2": second}
-        seen = f"betas=({number(first)}, {number(second)})"
+        seen = f"betas=({setting(first)}, {setting(second)})"
         if not self._swapped(worst):
             return Finding(verdict=Verdict.PASS, message=seen, measured=measured)
         share = values[worst] / max(1, values.total())
-        of_some = f", of {share:.0%} of the values" if len(values) > 1 else ""
+        of_some = f", of {percent(share)} of the values" if len(values) > 1 else ""
         return Finding(
             verdict=Verdict.WARN,
             message=f"{seen}{of_some}: the first moment remembers {number(_ratio(worst))} times as many gradients as "

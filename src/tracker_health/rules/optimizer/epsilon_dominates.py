@@ -12,7 +12,7 @@ from tracker_health.evidence.parameters.steps import epsilon, root_second_moment
 from tracker_health.facts.descent import descent
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -95,7 +95,7 @@ class EpsilonDominates(Probe):
             return Finding(verdict=Verdict.PASS, message=seen, measured=measured)
         loss = descent(evidence)
         if loss is not None and loss.sure and loss.share >= self.healthy_descent:
-            message = f"{seen}, which did no harm: the loss came down by {loss.share:.0%}"
+            message = f"{seen}, which did no harm: the loss came down by {percent(loss.share)}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         stuck = loss is not None and not (loss.sure and loss.share >= self.least_descent)
         return Finding(

@@ -10,7 +10,7 @@ from tracker_health.evidence.parameters.steps import needs_of_update_size, updat
 from tracker_health.facts.descent import descent
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -88,7 +88,7 @@ class UpdateTooLarge(Probe):
         loss = descent(evidence)
         came_down = loss is not None and loss.sure and loss.share >= self.healthy_descent and not loss.at_once
         if loss is not None and came_down and loss.lost <= self.lost_again:
-            message = f"{size.step}, which did no harm: the loss came down by {loss.share:.0%}"
+            message = f"{size.step}, which did no harm: the loss came down by {percent(loss.share)}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         return Finding(
             verdict=Verdict.WARN,

@@ -11,7 +11,7 @@ from tracker_health.facts.descent import descent
 from tracker_health.facts.intent import is_fine_tuning
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -104,7 +104,7 @@ class UpdateTooSmall(Probe):
         loss, fine_tuning = descent(evidence), is_fine_tuning(evidence)
         needed = self.fine_tuned if fine_tuning else self.least_descent
         if loss is not None and loss.sure and loss.share >= needed:
-            message = f"{step}, which was enough: the loss came down by {loss.share:.0%}"
+            message = f"{step}, which was enough: the loss came down by {percent(loss.share)}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         factor = f"{number(1.0 / enough)} times" if enough > 0 else "by far"
         seen = "no loss tells whether that was enough" if loss is None else "the loss did not come down either"

@@ -11,7 +11,7 @@ from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe
-from tracker_health.text import number, printable, short_name
+from tracker_health.text import printable, short_name, went
 from tracker_health.words.verdict import Verdict
 
 
@@ -55,7 +55,7 @@ def fell_at(curve: Curve) -> int:
 
 def course(curve: Curve) -> str:
     """``kl went from 0.1 to 20``."""
-    return f"{printable(curve.series.name)} went from {number(curve.start.value)} to {number(curve.end.value)}"
+    return f"{printable(curve.series.name)} {went(curve.start.value, curve.end.value)}"
 
 
 def wrong(curve: Curve, reward: Reward, said: str, remedy: str, since: int | None = None, *, kind: str = "") -> Finding:

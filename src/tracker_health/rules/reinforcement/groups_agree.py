@@ -11,6 +11,7 @@ from tracker_health.report.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.reinforcement._policy import course, found
+from tracker_health.text import percent
 
 _REMEDY = "choose prompts that are solved sometimes, grade more finely, and make more answers to each"
 
@@ -80,5 +81,5 @@ class GroupsAgree(Probe):
         if solved or better or not late.surely_above(self.most_flat) or not (always or few):
             return Finding.passed(f"{course(flat)}; {reward.said}", measured)
         beside = f", while {course(right)}" if few and right is not None else ""
-        said = f"{late.value:.0%} of all groups have no spread in the second half: {course(flat)}{beside}"
+        said = f"{percent(late.value)} of all groups have no spread in the second half: {course(flat)}{beside}"
         return found(flat, f"{said}; {reward.said}", _REMEDY, measured=measured, sure=reward.curve.sure)

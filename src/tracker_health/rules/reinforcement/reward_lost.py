@@ -12,7 +12,7 @@ from tracker_health.facts.policy import is_solved, learnt, rewarded
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number, printable
+from tracker_health.text import contrast, number, printable
 from tracker_health.words.verdict import Verdict
 
 _BELOW = "look at the sign of the objective and of the advantages; then lower the learning rate"
@@ -112,7 +112,7 @@ class RewardLost(Probe):
         most = fall.surely_above(least) and fall.value >= self.lost_share * reward.descent.value
         if not (below or (most and reward.descent.surely_above(0.0))):
             return None
-        start, peak, end = map(number, _levels(reward).values())
+        start, peak, end = contrast(*_levels(reward).values())
         came = (
             f"began at {start}" if below else f"rose from {start} to {peak} at {reward.series.where(reward.best_step)}"
         )

@@ -9,7 +9,7 @@ from tracker_health.evidence import Evidence, Need, Part, beside
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.run._apart import Apart, Limits, left, stopped, turned_nonfinite
-from tracker_health.text import count, number, short_name
+from tracker_health.text import contrast, count, short_name
 from tracker_health.words.verdict import Verdict
 
 _ROLES = ("train_loss", "val_loss")
@@ -121,7 +121,8 @@ class RankApart(Probe):
 
 
 def _levels(one: Apart) -> str:
-    return f"its {short_name(one.metric)} is {number(one.level)}, theirs {number(one.theirs)}"
+    own, others = contrast(one.level, one.theirs)
+    return f"its {short_name(one.metric)} is {own}, theirs {others}"
 
 
 def _found(verdict: Verdict, kind: str, message: str, one: Apart) -> Finding:

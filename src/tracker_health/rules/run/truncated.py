@@ -11,7 +11,7 @@ from tracker_health.facts.never_updated import SKIPPED, behind
 from tracker_health.facts.scores import HELD_OUT, rests
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import count, number
+from tracker_health.text import count, number, percent
 from tracker_health.words.ending import Ended
 from tracker_health.words.verdict import Verdict
 
@@ -110,7 +110,7 @@ class Truncated(Probe):
             )
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the run ended after {share} ({'at most ' * bool(progress.unlogged)}{progress.fraction:.0%})",
+            message=f"the run ended after {share} ({'at most ' * bool(progress.unlogged)}{percent(progress.fraction)})",
             remedy="resume from the last checkpoint, or look in the console log for what stopped it",
             measured=measured,
             kind="unfinished",
@@ -137,7 +137,7 @@ def _whole(evidence: Evidence, progress: Progress, share: str, measured: dict[st
         return Finding(verdict=Verdict.PASS, message=f"{share} were done; {counted}", measured=measured)
     return Finding(
         verdict=Verdict.WARN,
-        message=f"the run came through {share}, but {counted} ({progress.updates / progress.done:.0%}): "
+        message=f"the run came through {share}, but {counted} ({percent(progress.updates / progress.done)}): "
         f"the others were skipped, or its state was lost when the run was resumed",
         remedy=SKIPPED,
         measured=measured,

@@ -10,7 +10,7 @@ from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.schedules._rates import Rates, levelled_off, rates_of
 from tracker_health.rules.schedules._schedules import STEPS_OF_SCHEDULE, endless_warm_up
-from tracker_health.text import number
+from tracker_health.text import contrast, number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -90,7 +90,8 @@ class Schedule(Probe):
             return Finding.skipped(f"fewer than {self.min_points} learning rates are known")
         said = self._of_rates(rates, settled)
         if not said:
-            said = f"the learning rate peaks at {number(rates.peak)} and ends at {number(rates.end)}"
+            peak, end = contrast(rates.peak, rates.end)
+            said = f"the learning rate peaks at {peak} and ends at {end}"
             return Finding.passed(said, rates.measured, sure=rates.peak > 0.0 and not self._is_idle(rates))
         return Finding(
             verdict=Verdict.WARN if rates.peak else Verdict.FAIL,
@@ -107,12 +108,13 @@ class Schedule(Probe):
         peak, resting = number(rates.peak), rates.share_below(rates.floor)
         low = resting > self.zero_share and rates.floor <= self.floor_rate * rates.peak
         if self._is_idle(rates):
-            share = f"for {rates.share_below(0.0):.0%} of the run, after a peak of {peak}"
+            share = f"for {percent(rates.share_below(0.0))} of the run, after a peak of {peak}"
             said = f"the learning rate is 0 {share if rates.peak else f'at all {len(rates.values)} points'}"
             return "" if rates.is_rounded(self.floor_rate) else said
         if low and rates.came_down_gradually and rates.loss_fell_until_the_floor:
-            where = f"at its floor of {number(rates.floor)} for {resting:.0%} of the run, after a peak of {peak}"
+            where = f"at its floor of {number(rates.floor)} for {percent(resting)} of the run, after a peak of {peak}"
             return f"the learning rate lay {where}: the loss was still falling when it came there"
         if rates.rises_to_the_end(self.least_rises) and not settled:
-            return f"the learning rate was still rising when the run ended, from {number(rates.first)} to {peak}"
+            first, last = contrast(rates.first, rates.peak)
+            return f"the learning rate was still rising when the run ended, from {first} to {last}"
         return ""

@@ -10,7 +10,7 @@ from tracker_health.evidence import Evidence, Need
 from tracker_health.evidence.numerics import median
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -63,13 +63,12 @@ class IdleAccelerator(Probe):
         if busy:
             measured["utilisation"] = max(busy)
             if max(busy) < self.utilisation:
-                found.append(
-                    f"the busiest device was used {number(max(busy))} % of the time in the second half of the run"
-                )
+                used = percent(max(busy) / 100.0)
+                found.append(f"the busiest device was used {used} of the time in the second half of the run")
         if data and step and max(step) > 0:
             measured["data_share"] = max(data) / max(step)
             if measured["data_share"] > self.data_share:
-                found.append(f"{measured['data_share']:.0%} of a step's time went into waiting for data")
+                found.append(f"{percent(measured['data_share'])} of a step's time went into waiting for data")
         if not measured:
             return Finding(verdict=Verdict.SKIP, message="there is no time of whole steps beside the time for data")
         if not found:

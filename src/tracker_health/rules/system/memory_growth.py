@@ -8,7 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import Curve, Evidence, Need
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -61,11 +61,11 @@ class MemoryGrowth(Probe):
         growth, goes_on, curve = max(map(self._growth, every), key=lambda one: one[0])
         measured, name = {"growth": growth}, curve.series.name
         if not (growth >= self.growth and goes_on):
-            message = f"memory grew by {growth:.0%} after warm-up"
+            message = f"memory grew by {percent(growth)} after warm-up"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{name} rose steadily after warm-up, by {growth:.0%} to {number(curve.end.value)}",
+            message=f"{name} rose steadily after warm-up, by {percent(growth)} to {number(curve.end.value)}",
             remedy="look for tensors kept with their graph, growing lists, and loader workers that copy",
             measured=measured,
         )

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need, Series
-from tracker_health.facts.accuracy import NEEDS, Shares, measures, percent, wrong
+from tracker_health.facts.accuracy import NEEDS, Shares, accuracy_said, measures, wrong
 from tracker_health.facts.chance import Chance, chance_of_accuracy, chance_of_classes, chance_of_level
 from tracker_health.facts.classes import vocabulary
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -85,7 +86,8 @@ class AccuracyAtChance(Probe):
                 return self._at_chance(shares, chance)
             if chance is not None and passed.verdict is Verdict.SKIP:
                 measured = {"end": shares.end, "chance": chance.share}
-                said = f"the {shares.name} ends at {percent(shares.end)}, guessing has {percent(chance.share)}"
+                end, guessed = contrast(shares.end, chance.share, show=accuracy_said)
+                said = f"the {shares.name} ends at {end}, guessing has {guessed}"
                 passed = Finding.passed(said, measured)
         return passed
 
@@ -102,11 +104,12 @@ class AccuracyAtChance(Probe):
 
     def _at_chance(self, shares: Shares, chance: Chance) -> Finding:
         total = chance.told and shares.train is not None and self._guesses(shares.train, chance)
-        said = f"the {shares.whose} {shares.name} stays at {percent(shares.end)}, guessing has {percent(chance.share)}"
+        end, guessed = accuracy_said(shares.end), accuracy_said(chance.share)
+        said = f"the {shares.whose} {shares.name} stays at {end}, guessing has {guessed}"
         measured: dict[str, float | int] = {"end": shares.end, "chance": chance.share, "points": len(shares.judged)}
         if shares.train is not None and shares.held_out is not None:
             measured["train_end"] = Shares(shares.name, shares.train, None).end
-            said += f"; of the training samples {percent(measured['train_end'])} are right"
+            said += f"; of the training samples {accuracy_said(measured['train_end'])} are right"
         return _finding(Verdict.FAIL if total else Verdict.WARN, said, measured, shares)
 
 

@@ -9,12 +9,13 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Curve, Evidence, Need
-from tracker_health.facts.accuracy import NEEDS, Shares, measures, percent, wrong
+from tracker_health.facts.accuracy import NEEDS, Shares, accuracy_said, measures, wrong
 from tracker_health.facts.chance import Chance, chance_of_start
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -103,7 +104,7 @@ class AccuracyGap(Probe):
             if finding is not None:
                 return finding
         shares = known[0][0]
-        return Finding.passed(f"the validation {shares.name} ends at {percent(shares.end)}", {"end": shares.end})
+        return Finding.passed(f"the validation {shares.name} ends at {accuracy_said(shares.end)}", {"end": shares.end})
 
     def _apart(self, shares: Shares, curve: Curve, train: Curve | None, chance: Chance | None) -> Finding | None:
         """The finding that the two lie too far apart."""
@@ -116,12 +117,12 @@ class AccuracyGap(Probe):
         gain, gap = began - reached.value, followed - reached
         if gain < self.least_gain or not gap.surely_above(at_first + self.gap_share * gain):
             return None
-        rose = f"rose from {percent(1.0 - began)} to {percent(1.0 - reached.value)}"
-        least = f"is at least {percent(1.0 - reached.value)}, as its loss shows"
+        first, last, other = contrast(1.0 - began, 1.0 - reached.value, 1.0 - followed.value, show=accuracy_said)
+        rose, least = f"rose from {first} to {last}", f"is at least {last}, as its loss shows"
         measured = {"start": 1.0 - began, "train_end": 1.0 - reached.value, "val_end": 1.0 - followed.value}
         return _finding(
             f"the training {shares.name} {rose if shares.train is not None else least}, that of the validation samples "
-            f"is {percent(1.0 - followed.value)}: most of the gain holds for the training samples only",
+            f"is {other}: most of the gain holds for the training samples only",
             measured | {"gap_share": (gap.value - at_first) / gain},
             curve,
             int(curve.series.steps[0]),
@@ -141,7 +142,8 @@ class AccuracyGap(Probe):
             return None
         high, end = 1.0 - curve.best.value, 1.0 - curve.end.value
         where, measured = curve.series.where(curve.best_step), {"best": high, "end": end, "best_step": curve.best_step}
-        said = f"the validation {shares.name} fell from {percent(high)} about {where} to {percent(end)}"
+        best, last = contrast(high, end, show=accuracy_said)
+        said = f"the validation {shares.name} fell from {best} about {where} to {last}"
         found, what = _finding(said, measured, curve, curve.best_step), f"the best validation {shares.name}"
         return replace(found, onset=Onset.on(curve.series, curve.best_step, what, is_best=True))
 

@@ -12,7 +12,7 @@ from tracker_health.evidence import FEWEST_POINTS, Curve, Evidence, FloatArray, 
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -72,15 +72,14 @@ class ScaledTrainingLoss(CurveRule):
         first, second = (float(np.median(half)) for half in np.array_split(quotients, 2))
         factor = self._factor(evidence, first)
         measured: dict[str, float | int] = {"first_quotient": first, "last_quotient": second, "factor": factor}
-        said = (
-            f"the training loss is {number(first)} times the validation loss in the first half, {number(second)} after"
-        )
+        early, late = contrast(first, second)
+        said = f"the training loss is {early} times the validation loss in the first half, {late} after"
         if not all(abs(one - factor) <= self.near * factor for one in (first, second)):
             return Finding.passed(said, measured)
         return Finding(
             verdict=Verdict.WARN,
             message=f"the training loss is {factor} times the validation loss from the first evaluation on "
-            f"({number(first)}, then {number(second)} times)",
+            f"({early}, then {late} times)",
             remedy=f"divide it by {factor}: it looks like a sum over accumulated batches; check the gradient, too",
             measured=measured,
             confidence="high" if curve.sure else "low",

@@ -10,6 +10,7 @@ from tracker_health.facts.scores import Score, held_out_scores, needs_of_scores
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -94,7 +95,7 @@ class ScoreLost(Probe):
         measured: dict[str, float | int] = {
             "best": sign * best.value, "end": sign * curve.end.value, "fall_share": share, "evaluations": curve.points
         }  # fmt: skip
-        shown, ends = score.said(sign * best.value), score.said(sign * curve.end.value)
+        shown, ends = contrast(sign * best.value, sign * curve.end.value, show=score.said)
         late = curve.since(curve.best_step) >= self.min_after
         lost = gained > 0.0 and late and fall.surely_above(self.fall_share * gained)
         only_fell = curve.trend > SURELY and fall.surely_above(self.without_gain * scale)

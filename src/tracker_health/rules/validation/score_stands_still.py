@@ -7,14 +7,15 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.evidence.curve import FEW_POINTS
-from tracker_health.facts.accuracy import NEEDS, SCORE, Shares, measures, percent, scores
+from tracker_health.facts.accuracy import NEEDS, SCORE, Shares, accuracy_said, measures, scores
 from tracker_health.facts.learnt import falls_surely
 from tracker_health.facts.scores import LOWER, Score, held_out_scores, training_falls
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -93,7 +94,7 @@ class ScoreStandsStill(Probe):
         if not logged and not any(one.judged.values.any() for one in known):
             return Finding.skipped("the accuracy is 0 throughout, as that of a regression is")
         if not logged:
-            low, high = (percent(float(one)) for one in (known[0].judged.values.min(), known[0].judged.values.max()))
+            low, high = _span(known[0].judged.values)
             return Finding.passed(f"the {known[0].whose} {known[0].name} moves between {low} and {high}")
         return Finding.passed(f"{logged[0].name} moves, and ends at {logged[0].said(float(logged[0].values[-1]))}")
 
@@ -127,10 +128,14 @@ def _frozen(score: Score, *, falls: bool) -> Finding:
     )
 
 
+def _span(values: FloatArray) -> tuple[str, ...]:
+    return contrast(float(values.min()), float(values.max()), show=accuracy_said)
+
+
 def _standing(shares: Shares) -> Finding:
     n = len(shares.judged)
     rest = shares.judged.values[n // 5 :]
-    low, high = (percent(float(one)) for one in (rest.min(), rest.max()))
+    low, high = _span(rest)
     stays = f"stays at {low}" if low == high else f"stays between {low} and {high}"
     said = f"the {shares.whose} {shares.name} {stays} after the first fifth of {n} values"
     return Finding(
