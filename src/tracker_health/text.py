@@ -19,6 +19,7 @@ NAME_WIDTH = 60
 """Characters of a metric's or a parameter's name that a sentence shows."""
 
 _DIGITS, _DIGITS_OF_SHARES, _DIGITS_WRITTEN, _MOST_DIGITS = 3, 2, 6, 12
+_NO_WORSE = 1e-4  # of a best level: an end so near to it is not worth another number
 _ROUNDING = 1e-10  # relative differences that are errors of arithmetic
 _PLAIN = re.compile(r"(-?\d+(?:\.(\d+))?)(?: |$)")
 
@@ -98,9 +99,9 @@ def number(value: float, digits: int = _DIGITS) -> str:
     return f"{value:.0f}" if "e+" in short and abs(value) < 1e6 else short
 
 
-def setting(value: float) -> str:
+def setting(value: float, digits: int = _DIGITS_WRITTEN) -> str:
     """A number that a user wrote, with all its digits: ``0.00015``."""
-    return number(value, _DIGITS_WRITTEN)
+    return number(value, digits)
 
 
 def percent(share: float, digits: int = _DIGITS_OF_SHARES, least: float = 0.1) -> str:
@@ -130,7 +131,10 @@ def contrast(*values: float, show: Callable[..., str] = number) -> tuple[str, ..
     texts, digits = tuple(map(show, values)), _DIGITS
     while digits < _MOST_DIGITS and not _are_apart(texts, values):
         texts, digits = tuple(show(value, digits) for value in values), digits + 1
-    return _aligned(texts)
+    is_whole = tuple(
+        "." not in text and text == show(value, _MOST_DIGITS) for text, value in zip(texts, values, strict=True)
+    )
+    return _aligned(texts, is_whole)
 
 
 def went(before: float, after: float, verb: str = "went", show: Callable[..., str] = number) -> str:
@@ -139,19 +143,26 @@ def went(before: float, after: float, verb: str = "went", show: Callable[..., st
     return f"stayed at {end}" if start == end else f"{verb} from {start} to {end}"
 
 
+def ends(end: float, best: float, *, at_best: bool, show: Callable[..., str] = number) -> str:
+    """``ends at 0.79, its best level is 0.84``; ``ends at its best level, 0.84``, where that is so."""
+    if at_best or math.isclose(end, best, rel_tol=_NO_WORSE):
+        return f"ends at its best level, {show(end)}"
+    return "ends at {}, its best level is {}".format(*contrast(end, best, show=show))
+
+
 def _are_apart(texts: tuple[str, ...], values: tuple[float, ...]) -> bool:
     of = dict(zip(texts, values, strict=True))
     pairs = [(of[text], value) for text, value in zip(texts, values, strict=True)]
     return all(math.isclose(*pair, rel_tol=_ROUNDING) or any(map(math.isnan, pair)) for pair in pairs)
 
 
-def _aligned(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """With zeros at the end where another number of the same size has more decimals."""
+def _aligned(texts: tuple[str, ...], is_whole: tuple[bool, ...]) -> tuple[str, ...]:
+    """With zeros at the end where another number of the same size has more decimals, unless it is whole."""
     sizes = [_size_and_decimals(text) for text in texts]
     most = {size: max(decimals for other, decimals in sizes if other == size) for size, _ in sizes}
     return tuple(
-        text if size is None or most[size] == decimals else _with_zeros(text, decimals, most[size] - decimals)
-        for text, (size, decimals) in zip(texts, sizes, strict=True)
+        text if whole or size is None or most[size] == decimals else _with_zeros(text, decimals, most[size] - decimals)
+        for text, whole, (size, decimals) in zip(texts, is_whole, sizes, strict=True)
     )
 
 

@@ -419,10 +419,10 @@ def test_a_loss_above_the_band_is_said_while_it_goes_on_and_sent_once(
     step = int(found.split()[3].strip(":"))
     assert 0.2 * PLAN <= step < 0.6 * PLAN
     assert f"at step {step} of 1" in found
-    assert "the loss lies above the band of 8 healthy runs" in found
+    assert "the loss is above the band of 8 healthy runs" in found
     (sent,) = receiver.accepted
     assert "CMP001" in sent["text"]
-    assert "the loss lies above the band of 8 healthy runs" in sent["text"]
+    assert "the loss is above the band of 8 healthy runs" in sent["text"]
     follow(run, config, wait=lambda _: True)
     assert len(receiver.accepted) == 1
 

@@ -41,15 +41,15 @@ def comparable(loss: Series, weights: Iterable[Series]) -> tuple[Series, str]:
     warmed = after_warming(loss.values)
     if warmed:
         loss = loss.at(np.arange(warmed, len(loss)))
-        note = f" (a running mean, from step {loss.steps[0]} on)"
+        note = f" (a running mean, from {loss.place(loss.steps[0])} on)"
     elif top := top_of(loss.values):
         loss = loss.at(np.arange(top, len(loss)))
-        note = f" (from step {loss.steps[0]} on: what was before lies below all that it came down from)"
+        note = f" (from {loss.place(loss.steps[0])} on: what was before is below all that it came down from)"
     rise = settled(weights)
     if rise is not None:
         name, step = rise
         loss = loss.at(np.flatnonzero(loss.steps >= step))
-        note += f" (from step {step} on, when {short_name(name)} had risen)"
+        note += f" (from {loss.place(step)} on, when {short_name(name)} had risen)"
     return loss, note
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tracker_health.evidence.curve import FEWEST_LEVELS, Curve
 from tracker_health.evidence.plan import planned_epochs, planned_steps
 from tracker_health.evidence.progress import Progress
-from tracker_health.evidence.series import FloatArray
+from tracker_health.evidence.series import FloatArray, StepUnit
 from tracker_health.text import number, printable
 
 SHARES = 20
@@ -33,7 +33,8 @@ _SHOWN = 60
 class Course:
     """How a run's loss went. ``metric``: its name. ``length``: the last step of its plan, or of the run where no plan
     is known. ``start`` and ``end``: levels. ``levels``: one for each of the ``SHARES`` parts of the plan, NaN where
-    there is none. ``reached``: the last step so far of a run that goes on, None of any other.
+    there is none. ``reached``: the last step so far of a run that is still running, None of any other.
+    ``unit``: what steps count.
     """
 
     metric: str
@@ -42,6 +43,7 @@ class Course:
     end: float
     levels: tuple[float, ...]
     reached: int | None = None
+    unit: StepUnit = StepUnit.UNKNOWN
 
     @classmethod
     def of(cls, curve: Curve | None, progress: Progress | None, *, goes_on: bool = False) -> Course | None:
@@ -72,6 +74,7 @@ class Course:
             end=curve.end.value,
             levels=tuple(np.where(there, levels, np.nan).tolist()),
             reached=curve.last_step if goes_on else None,
+            unit=curve.series.step_unit,
         )
 
 

@@ -11,7 +11,7 @@ from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import contrast, went
+from tracker_health.text import contrast, ends, went
 from tracker_health.words.verdict import Verdict
 
 
@@ -94,9 +94,8 @@ class Diverged(CurveRule):
         if ran_away:
             return _without_a_bound(curve, measured)
         if not (rose or climbed or steadily):
-            end, best = contrast(curve.end.value, curve.best.value)
-            levels = f"the last level of the loss is {end}, its best {best}"
-            return Finding.passed(levels + curve.note, measured)
+            end, best = curve.end.value, curve.best.value
+            return Finding.passed(f"the loss {ends(end, best, at_best=end <= best)}{curve.note}", measured)
         began_anew = any(step > curve.best_step for step in curve.restarts)
         doubtful = not curve.sure or evidence.first(self.role).went_back or (began_anew and not climbed)
         rose = rose or steadily
@@ -130,10 +129,8 @@ def _message(curve: Curve, onset: int | None) -> str:
     """``onset``: where it rose for good; None where it climbed and came down."""
     start, best, end = contrast(curve.outset.value, curve.best.value, curve.end.value)
     if onset is None:
-        largest = float(curve.series.values.max())
-        start, end, highest, peak = contrast(curve.outset.value, curve.end.value, largest, curve.peak.value)
-        there = f"{highest} at {curve.series.where(curve.peak_step)} (a level of {peak})"
-        return f"the loss climbed from {start} to {there}; it ends at {end}"
+        start, end, peak = contrast(curve.outset.value, curve.end.value, float(curve.series.values.max()))
+        return f"the loss climbed from {start} to {peak} at {curve.series.where(curve.peak_step)}; it ends at {end}"
     where = curve.series.where(onset)
     return f"the loss rose at {where}, from {best} to {end}, and stayed there; it began at {start}"
 

@@ -82,7 +82,7 @@ class InitialLoss(CurveRule):
             return Finding.passed(message, measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the loss begins at {number(begins.value)}, {begins.value / level:.1f} times that of "
+            message=f"the loss begins at {number(begins.value)}, {number(begins.value / level)} times that of "
             f"{chance.said}",
             remedy="scale the inputs, and initialise the weights as the framework does",
             measured=measured,

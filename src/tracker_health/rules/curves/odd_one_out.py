@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Baseline, Course, Evidence, Need, Part
+from tracker_health.evidence import Baseline, Course, Evidence, Need, Part, place_of
 from tracker_health.facts.applied import as_logged
 from tracker_health.report.baseline import differences
 from tracker_health.report.result import Finding
@@ -81,12 +81,14 @@ class OddOneOut(Probe):
             return replace(Finding.passed(ended, measured), details=details)
         step, found = baseline.left_at(course), differences(params, baseline)
         by = f"by {number(over)} at half of the levels"
-        so_far = f"at step {course.reached} of {course.length} the loss lies above the band of {runs}, {by} from step"
-        whole = f"from step {step} on the loss lies above that of {runs}, {by}; {ended}"
+        since = "the beginning" if step is None else place_of(step, course.unit)
+        reached = "" if course.reached is None else place_of(course.reached, course.unit)
+        so_far = f"at {reached} of {course.length} the loss is above the band of {runs}, {by} from {since} on"
+        whole = f"from {since} on the loss is above that of {runs}, {by}; {ended}"
         alone = f"; {found[0]}" if len(found) == 1 else ""  # a headline has room for one
         return Finding(
             verdict=Verdict.WARN,
-            message=(whole if course.reached is None else f"{so_far} {step} on") + alone,
+            message=(whole if course.reached is None else so_far) + alone,
             remedy=f"look at what differs: {'; '.join(map(str, found[:2]))}" if found else _NOTHING_DIFFERS,
             measured=measured,
             details={**details, "differs": [one._asdict() for one in found]},

@@ -94,8 +94,8 @@ class LossIdentity(Probe):
         logged, made = contrast(float(total[first]), float(expected[first]))
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the loss is not {formula} at {measured['off']} of {len(steps)} steps, first at {steps[first]} "
-            f"({logged} against {made})",
+            message=f"the loss is not {formula} at {measured['off']} of {len(steps)} steps, first at "
+            f"{loss.place(steps[first])} ({logged} against {made})",
             remedy="log the terms of the batch that the loss was made of, and compare lam and tau to those in the code",
             measured=measured,
             steps=tuple(int(step) for step in steps[wrong][:20]),

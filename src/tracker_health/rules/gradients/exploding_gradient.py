@@ -13,7 +13,7 @@ from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import contrast, number
+from tracker_health.text import contrast, ends, number
 from tracker_health.words.verdict import Verdict
 
 _LARGEST = log(np.finfo(np.float64).max)
@@ -69,18 +69,18 @@ class ExplodingGradient(Probe):
         curve = Curve.of(replace(norm, values=np.log(norm.values)))
         if curve is None or len(norm) < self.min_points:
             return Finding.skipped(f"only {len(norm)} finite gradient norms above 0")
-        last = min(curve.end, curve.level(-2), key=lambda level: level.value)
-        rise, aim = last - curve.best, _aim(evidence)
-        low, end, growth = exp(curve.best.value), exp(last.value), exp(min(rise.value, _LARGEST))
+        late = min(curve.end, curve.level(-2), key=lambda level: level.value)
+        rise, aim = late - curve.best, _aim(evidence)
+        low, end, growth = exp(curve.best.value), exp(late.value), exp(min(rise.value, _LARGEST))
         measured = {"lowest": low, "end": end, "growth": growth}
-        lowest, ends = contrast(low, end)
         worse = aim is None or (aim.end - aim.best).surely_above(0.0)
         if not (worse and rise.surely_above(log(self.factor))):
-            return Finding.passed(f"the gradient norm ends at {ends}, its lowest level is {lowest}", measured)
+            return Finding.passed(f"the gradient norm {ends(end, low, at_best=end <= low)}", measured)
+        lowest, last = contrast(low, end)
         first = curve.left(curve.best.value + log(self.factor))
         return Finding(
             verdict=Verdict.FAIL,
-            message=f"the gradient norm grew {number(round(growth))}-fold, from {lowest} to {ends}, and stayed there",
+            message=f"the gradient norm grew {number(round(growth))}-fold, from {lowest} to {last}, and stayed there",
             remedy="restart from before the rise with a lower learning rate and gradient clipping",
             measured=measured,
             steps=(first, curve.last_step),

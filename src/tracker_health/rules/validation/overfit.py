@@ -12,7 +12,7 @@ from tracker_health.report.resume_point import Onset
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
 from tracker_health.rules.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
-from tracker_health.text import contrast, count, percent
+from tracker_health.text import contrast, count, ends, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -104,22 +104,24 @@ class Overfit(CurveRule):
             "best": best, "end": curve.end.value, "best_step": curve.best_step, "noise": curve.noise,
             "rise_share": rise.value / abs(best) if best else 0.0, "evaluations": curve.points,
         }  # fmt: skip
-        lowest, end = contrast(best, curve.end.value)
-        message = f"the validation loss ends at {end}, its minimum is {lowest}"
+        message = f"the validation loss {ends(curve.end.value, best, at_best=curve.end.value <= best)}"
         rose = rise.value > needed and (steady or rise.surely_above(0.0)) and late >= self.min_after
         kept = best_kept(evidence, curve.best_step)
         if rose and kept:
             message = f"{message}; the model was kept as it was best, at {curve.series.where(curve.best_step)} ({kept})"
             return Finding.passed(message, measured | {"kept": kept})
         if rose and self._went_on(train, curve.best_step):
+            lowest, end = contrast(best, curve.end.value)
             over = f"from {lowest} at {curve.series.where(curve.best_step)} to {end}"
             meanwhile = ", while the training loss did not rise" if train is not None else ""
             message = f"the validation loss rose {over}, over {count(late, 'evaluation')}{meanwhile}"
         elif train is not None and self._apart(curve, train):
             share = (curve.end - train.end).value / train.descent.value
             end, trained = contrast(curve.end.value, train.end.value)
-            ends = f"the validation loss ends at {end}, the training loss at"
-            message = f"{ends} {trained}: {percent(share)} of its descent holds for its own samples only"
+            message = (
+                f"the validation loss ends at {end}, the training loss at {trained}: {percent(share)} of its descent"
+            )
+            message = f"{message} holds for its own samples only"
             del measured["rise_share"]  # what it was judged by is the gap
             measured |= {"gap_share": share, "train_end": train.end.value}
         else:

@@ -10,7 +10,7 @@ from tracker_health.facts.scores import Score, held_out_scores, needs_of_scores
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import contrast
+from tracker_health.text import contrast, ends
 from tracker_health.words.verdict import Verdict
 
 
@@ -91,20 +91,22 @@ class ScoreLost(Probe):
         fall, gained = curve.end - best, (curve.start - best).value
         share = fall.value / gained if gained > 0.0 else 0.0
         sign = -1.0 if score.higher else 1.0
+        top, end = sign * best.value, sign * curve.end.value
         scale = score.unit or 1.0 if score.higher else abs(best.value)
         measured: dict[str, float | int] = {
-            "best": sign * best.value, "end": sign * curve.end.value, "fall_share": share, "evaluations": curve.points
+            "best": top, "end": end, "fall_share": share, "evaluations": curve.points
         }  # fmt: skip
-        shown, ends = contrast(sign * best.value, sign * curve.end.value, show=score.said)
         late = curve.since(curve.best_step) >= self.min_after
         lost = gained > 0.0 and late and fall.surely_above(self.fall_share * gained)
         only_fell = curve.trend > SURELY and fall.surely_above(self.without_gain * scale)
         if not ((lost and fall.value >= self.of_scale * scale) or only_fell):
-            return Finding.passed(f"{score.name} ends at {ends}, its best level is {shown}", measured)
+            at_best = curve.end.value <= best.value
+            return Finding.passed(f"{score.name} {ends(end, top, at_best=at_best, show=score.said)}", measured)
+        highest, last = contrast(top, end, show=score.said)
         where, said = curve.series.place(curve.best_step), curve.series.where(curve.best_step)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{score.name} went from {shown} at about {said} to {ends} at the end",
+            message=f"{score.name} went from {highest} at about {said} to {last} at the end",
             remedy=f"take the checkpoint at {where}; look at what the score measures and the loss does not",
             measured=measured,
             steps=(curve.best_step,),

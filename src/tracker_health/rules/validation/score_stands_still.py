@@ -94,8 +94,7 @@ class ScoreStandsStill(Probe):
         if not logged and not any(one.judged.values.any() for one in known):
             return Finding.skipped("the accuracy is 0 throughout, as that of a regression is")
         if not logged:
-            low, high = _span(known[0].judged.values)
-            return Finding.passed(f"the {known[0].whose} {known[0].name} moves between {low} and {high}")
+            return Finding.passed(f"the {known[0].whose} {known[0].name} {_span(known[0].judged.values, 'moves')}")
         return Finding.passed(f"{logged[0].name} moves, and ends at {logged[0].said(float(logged[0].values[-1]))}")
 
     def _stands(self, shares: Series, evidence: Evidence) -> bool:
@@ -128,16 +127,15 @@ def _frozen(score: Score, *, falls: bool) -> Finding:
     )
 
 
-def _span(values: FloatArray) -> tuple[str, ...]:
-    return contrast(float(values.min()), float(values.max()), show=accuracy_said)
+def _span(values: FloatArray, verb: str) -> str:
+    low, high = contrast(float(values.min()), float(values.max()), show=accuracy_said)
+    return f"stays at {low}" if low == high else f"{verb} between {low} and {high}"
 
 
 def _standing(shares: Shares) -> Finding:
     n = len(shares.judged)
     rest = shares.judged.values[n // 5 :]
-    low, high = _span(rest)
-    stays = f"stays at {low}" if low == high else f"stays between {low} and {high}"
-    said = f"the {shares.whose} {shares.name} {stays} after the first fifth of {n} values"
+    said = f"the {shares.whose} {shares.name} {_span(rest, 'stays')} after the first fifth of {n} values"
     return Finding(
         verdict=Verdict.WARN,
         message=f"{said}: one answer for all",
