@@ -65,7 +65,7 @@ def losses() -> Iterator[Entry]:
     yield of("noisy", "Healthy, small batches", "The same with much noise.", _loss(descent(1, rough=0.25), rate))
 
     yield of(
-        "clipped-to-nothing", "Clipped to next to nothing", "The limit of the gradient norm is 0.000001.",
+        "clipped-to-nothing", "Clipped to almost zero", "The limit of the gradient norm is 0.000001.",
         _loss(2.25 + noise(36, N, 0.01), rate, params={"max_grad_norm": 1e-6, "optimizer": "sgd"}),
     )  # fmt: skip
     rose = descent(2)
@@ -111,15 +111,13 @@ def losses() -> Iterator[Entry]:
     )  # fmt: skip
 
     flat = CHANCE + noise(13, N, 0.012)
-    yield of(
-        "flat", "Flat", "The loss never leaves the level of guessing.", _loss(flat, rate, params={"num_classes": 10})
-    )
+    yield of("flat", "Flat", "The loss never leaves the chance level.", _loss(flat, rate, params={"num_classes": 10}))
     chance = CHANCE + 1.9 * np.exp(-STEPS / 25) + noise(14, N, 0.02)
     yield of(
-        "chance-level", "Ends at the level of guessing", "The loss falls from a bad start to what guessing gives.",
+        "chance-level", "Ends at chance level", "The loss falls from a bad start to what guessing gives.",
         _loss(chance, rate, params={"num_classes": 10}),
     )  # fmt: skip
-    yield of("slow", "Hardly came down", "All steps together bring 3 %.", _loss(descent(15, end=2.2, rough=0.01), rate))
+    yield of("slow", "Barely came down", "All steps together bring 3 %.", _loss(descent(15, end=2.2, rough=0.01), rate))
     yield of(
         "still-descending", "Still falling", "The loss falls as fast at the end as in the middle.",
         _loss(_level(2.3 - 0.25 * STEPS / N, 16, 0.003), constant),

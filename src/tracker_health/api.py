@@ -535,7 +535,7 @@ def overview_of(
     """The health of the runs of an MLflow experiment (without a name: of all) or of a W&B project, from their tags.
 
     ``where``: as for ``runs_of_experiment`` and ``runs_of_project``; ``since``: only runs that began at that time
-    (seconds since 1970) or later; ``by``: of ``overview.GROUPS``. ``labelled``: is given each run that somebody has
+    (seconds since 1970) or later; ``by``: of ``overview.GROUPS``. ``labelled``: is given each run that someone has
     answered, with what was said, as a JSON document. ``most_worst``: how many of the worst runs are named.
 
     Raises:

@@ -21,7 +21,7 @@ ORIGINAL_RULES = frozenset({"LOS101", "OPT101"})
 """The two rules of the preset ``dlm``; elsewhere they measure without a vote."""
 
 _ROLES_OF_THE_FIRST_DIGEST = frozenset([*DEFAULT_PATTERNS][:46])
-"""The roles that the digest of a configuration has held since 0.1.0. Later ones are in it only where somebody changed
+"""The roles that the digest of a configuration has held since 0.1.0. Later ones are in it only where someone changed
 them: a new role does not make an upgrade judge every run again.
 """
 

@@ -82,7 +82,9 @@ def probes(as_json: bool) -> None:
             }
             click.echo(json.dumps(record))
         else:
-            click.echo(f"{probe.code}  {probe.name:<18} {probe.status:<8} {'' if votes else 'no vote':<8} {summary}")
+            click.echo(
+                f"{probe.code}  {probe.name:<18} {probe.status:<8} {'' if votes else 'informational':<13} {summary}"
+            )
 
 
 @cli.command()

@@ -66,7 +66,7 @@ _WORST_FIRST = (EXIT_VERDICT, EXIT_RUN, EXIT_UNFINISHED, EXIT_DONE)
 @click.option(
     "--accept-ack",
     is_flag=True,
-    help="What somebody has acknowledged on the run (ack) may pass; the tag health.accepted records it.",
+    help="What someone has acknowledged on the run (ack) may pass; the tag health.accepted records it.",
 )
 @click.option("--timeout", default="10m", show_default=True, metavar="TIME", help="For each model.")
 @click.option("--no-tags", is_flag=True, help="Write nothing onto the model's version.")

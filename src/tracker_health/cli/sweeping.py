@@ -77,7 +77,7 @@ _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N",
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
 def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) -> None:
-    """Judge runs that ended without a verdict, or died without a word, and write the verdicts onto them.
+    """Judge runs that ended without a verdict, or crashed silently, and write the verdicts onto them.
 
     Meant for a service account, from cron or as a service. Without --experiment and --project all experiments of the
     tracking server are swept. Several sweeps at once leave each other's runs alone. With --report-to the account needs

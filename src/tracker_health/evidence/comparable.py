@@ -2,7 +2,7 @@
 
 Values from before the objective was made harder cannot be compared. The first values of a running mean cannot, either:
 it has not yet reached what it is the mean of. Nor can first values that lie below all that the loss then comes down
-from. A sum was divided by more batches than it had, or the task grew at first, as where a queue of negatives fills.
+from. A sum was divided by more batches than it had, or the task grew at first, as when a queue of negatives fills.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def after_warming(values: FloatArray) -> int:
     """Where a running mean that began at 0 has come to the loss that it is the mean of; 0 for all others.
 
     Such a mean climbs without a step back, ever more slowly, from less than half of where it gets to, and comes down
-    from there: divided by 1 - b^k, for some b, it is the loss itself, which hardly changes so early.
+    from there: divided by 1 - b^k, for some b, it is the loss itself, which barely changes so early.
     """
     first = int(len(values) > 1 and values[0] < _BEGINS_BELOW * (values[1] - values[0]))  # before the first step
     rises = np.diff(values[first:])

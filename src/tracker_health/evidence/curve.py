@@ -1,8 +1,8 @@
 """What a curve looks like: worked out once per series, and what rules about curves compare.
 
 Every number that a rule compares is an ``Estimate``: a value with its standard error. A rule asks whether something is
-*surely* above a limit, *surely* below it, or neither. Few points make large errors, so that logs of eight points and of
-eighty thousand go through the same lines.
+*clearly* above a limit, *clearly* below it, or neither. Few points make large errors, so that logs of eight points and
+of eighty thousand go through the same lines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MEDIAN = 1.2533  # the standard error of a median over that of a mean: sqrt(pi 
 _ROUNDING = 12.0**-0.5  # standard deviation of what rounding to units takes away
 _STUDENT, _DECLINE = 8.3, -1.42  # fitted to Student's t over the normal's at three deviations, for 2 to 60 points
 _HEAD = 3  # first points whose median is taken for the beginning, where it is another than the first eighth
-_OF_FLAT = 0.2  # of the best level: what a change is measured by in a curve that hardly came down
+_OF_FLAT = 0.2  # of the best level: what a change is measured by in a curve that barely came down
 _LARGEST = 1e300  # differences of larger numbers may be infinite
 _HELD_OUT = "val_loss"  # an evaluation is a mean over a whole set, of which one alone is a level
 _FALLS = -2.0  # Mann and Kendall's score: one chance in 40, if nothing falls
@@ -82,7 +82,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Excursion:
-    """A stretch in which the level lay surely above the best level before it, and from which it came back.
+    """A stretch in which the level lay clearly above the best level before it, and from which it came back.
 
     ``first_step``: of the first point above it; ``last_step``: of the last level. ``height``: above the best before.
     ``levels``: how many. ``errors``: the height, in standard errors.
@@ -272,7 +272,7 @@ class Curve:
     @cached_property
     def start(self) -> Estimate:
         """Before training changed anything: the first eighth, unless the first level, the first three points or the
-        first one surely differ from it.
+        first one clearly differ from it.
         """
         return _finest([self._next, self.first])
 
@@ -313,17 +313,17 @@ class Curve:
 
     @cached_property
     def end(self) -> Estimate:
-        """The last eighth, unless the last level surely differs from it."""
+        """The last eighth, unless the last level clearly differs from it."""
         return _finest([self._parts[_EIGHTHS - 1], self.level(-1)])
 
     @cached_property
     def best(self) -> Estimate:
-        """The part that is surely lowest."""
+        """The part that is clearly lowest."""
         return min(self._parts, key=lambda one: one.value + SURELY * one.error)
 
     @cached_property
     def peak(self) -> Estimate:
-        """The part that is surely highest. A single level counts with twice its error, since noise has long tails."""
+        """The part that is clearly highest. A single level counts with twice its error, since noise has long tails."""
         doubled = [Estimate(one.value, one.error * min(self.block, 2)) for one in self._parts[_EIGHTHS:]]
         return max([*self._parts[:_EIGHTHS], *doubled], key=lambda one: one.value - SURELY * one.error)
 
@@ -418,7 +418,7 @@ class Curve:
         return int(self.series.steps[min(start + int(below[-1]) + 1, end - 1) if len(below) else start])
 
     def excursions(self, least: float) -> list[Excursion]:
-        """Where the level surely rose above the best so far by ``least`` and came down again by half of that.
+        """Where the level clearly rose above the best so far by ``least`` and came down again by half of that.
 
         Args:
             least: The smallest rise that counts, in the unit of the series.

@@ -232,7 +232,7 @@ _THIRD_DIFFERENCES = float(np.sqrt(20.0))  # standard deviation of those of nois
 
 
 def roughness(values: FloatArray) -> float:
-    """Noise, by third differences, which a smooth line hardly has, over the usual difference between neighbours: 0 of a
+    """Noise, by third differences, which a smooth line barely has, over the usual difference between neighbours: 0 of a
     smooth line, about 1 of noise; 1 of a flat one. Gasser, Sroka and Jennen-Steinmetz (1986).
     """
     values, _ = in_range(values)

@@ -26,7 +26,7 @@ Chosen on the benchmark's tuning tasks.
 
 _FAR, _EXPLODED = 3.0, 30.0
 _BELOW, _LEARNT, _AS_OFTEN, _AGAIN = 0.01, 0.1, 2.0, 0.1
-"""For a loss that came down to the level of guessing: so many times that no untrained model has, and only an explosion
+"""For a loss that came down to chance level: so many times that no untrained model has, and only an explosion
 goes so far. So far below it, as a share, something was learnt, and so does an accuracy that gained so much of its way
 to 1. One answer for all is right at most so often, in times of guessing. An end so near to the first value, as a share
 of it, is the same level again.
@@ -60,12 +60,12 @@ class Chance:
         return abs(start.value - self.loss) <= UNTRAINED * self.loss
 
     def holds(self, curve: Curve, below: float, above: float) -> bool:
-        """Whether a loss stays and ends at the level of guessing: no further below and above it, in nats."""
+        """Whether a loss stays and ends at chance level: no further below and above it, in nats."""
         levels = curve.between(0.5, 1.0), curve.end
         return all(self.loss - below <= one.value <= self.loss + above for one in levels)
 
     def is_fallen_to(self, curve: Curve) -> bool:
-        """Whether a loss came from where no untrained model is, and ends about the level of guessing, no lower."""
+        """Whether a loss came from where no untrained model is, and ends about chance level, no lower."""
         least, most = (1.0 - _BELOW) * self.loss, (1.0 + UNTRAINED) * self.loss
         ends = curve.end.value <= most and not curve.end.surely_below(least, LIKELY)
         return self._began_far(curve, _FAR) and ends and curve.between(0.75, 1.0).value >= least

@@ -11,7 +11,7 @@ _LEAST = 0.1
 
 
 def learnt_by(evidence: Evidence) -> str:
-    """The score that surely rose, with its numbers; empty where none did."""
+    """The score that clearly rose, with its numbers; empty where none did."""
     for shares in (*measures(evidence, FEWEST_POINTS), *scores(evidence, FEWEST_POINTS)):
         mistakes = wrong(shares.judged)
         if mistakes is None:
@@ -25,7 +25,7 @@ def learnt_by(evidence: Evidence) -> str:
 
 
 def is_drawn(evidence: Evidence) -> bool:
-    """Whether single values of the training loss scatter by as much as the whole of it, and it does not surely fall:
+    """Whether single values of the training loss scatter by as much as the whole of it, and it does not clearly fall:
     how hard each step is was drawn, as a diffusion model's timesteps are. Such a loss shows no trend in healthy runs
     either.
     """
@@ -36,7 +36,7 @@ def is_drawn(evidence: Evidence) -> bool:
 
 
 def falls_surely(curve: Curve) -> bool:
-    """Whether its best level lies surely below its top, or its levels surely fall by their ranks."""
+    """Whether its best level lies clearly below its top, or its levels clearly fall by their ranks."""
     return curve.descent.surely_above(0.0) or (curve.trend < -SURELY and curve.descent.value > 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Optimizers that were hardly ever stepped, by what they keep and count."""
+"""Optimizers that were almost never stepped, by what they keep and count."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _went_on(evidence: Evidence, reached: int) -> bool:
 def behind(evidence: Evidence, own: int, reached: float) -> bool:
     """Whether the optimizer's own count is below half of the steps that the run reached.
 
-    Those steps must surely be no batches, no samples, and no steps that several optimizers took in turn.
+    Those steps must clearly be no batches, no samples, and no steps that several optimizers took in turn.
     """
     state = evidence.optimizer
     if state is None or 2 * own >= reached:

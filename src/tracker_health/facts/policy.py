@@ -29,7 +29,7 @@ _OF_ONE_NORMAL, _NEAR = 0.5 * log(2.0 * pi * e), 0.01
 
 
 class Reward(NamedTuple):
-    """A policy's reward: its curve, how far it rose from its start to its end, and whether it rose steadily: surely
+    """A policy's reward: its curve, how far it rose from its start to its end, and whether it rose steadily: clearly
     from half to half, or by the trend of its levels.
     """
 
@@ -39,7 +39,7 @@ class Reward(NamedTuple):
 
     @property
     def rose(self) -> bool:
-        """Whether its end surely lies above its start; or likely, and it rose steadily."""
+        """Whether its end clearly lies above its start; or likely, and it rose steadily."""
         return self.rise.surely_above(0.0) or (self.may_have_risen and self.steadily)
 
     @property
@@ -58,7 +58,7 @@ class Reward(NamedTuple):
 
     @property
     def ever_rose(self) -> bool:
-        """Whether its end likely lies above its start, or its best level surely."""
+        """Whether its end likely lies above its start, or its best level clearly."""
         return self.may_have_risen or self.as_loss.descent.surely_above(0.0)
 
     def rose_by(self, share: float) -> bool:
@@ -78,7 +78,7 @@ class Reward(NamedTuple):
 
     @property
     def fell_from_its_best(self) -> bool:
-        """Whether it ends surely below its best level, by `_LOST` of all that its levels span."""
+        """Whether it ends clearly below its best level, by `_LOST` of all that its levels span."""
         return (self.as_loss.end - self.as_loss.best).surely_above(_LOST * self.span)
 
     @property
@@ -130,7 +130,7 @@ def _points_that_share_episodes(evidence: Evidence, curve: Curve) -> float:
 
 
 def learnt(evidence: Evidence, reward: Reward) -> bool:
-    """Whether a reward says that its policy learnt: it surely rose, by `_OF_ITS_SPAN` of what its levels span, or it
+    """Whether a reward says that its policy learnt: it clearly rose, by `_OF_ITS_SPAN` of what its levels span, or it
     ends where its environment counts as solved.
     """
     return (reward.rose and reward.rise.value >= _OF_ITS_SPAN * reward.span) or is_solved(evidence, reward.curve)

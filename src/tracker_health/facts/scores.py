@@ -123,7 +123,7 @@ def rests(evidence: Evidence, least: int) -> str:
 
 
 def training_falls(evidence: Evidence) -> bool:
-    """Whether the training loss surely came down and did not surely rise again; True where there is none."""
+    """Whether the training loss clearly came down and did not clearly rise again; True where there is none."""
     curve = evidence.curve("train_loss")
     if curve is None:
         return True

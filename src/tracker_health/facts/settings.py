@@ -79,7 +79,7 @@ _OF_POLICIES = {
 """Of policies that answer, and of those that act in an environment."""
 
 MOST_RATE_OF_SGD = 1.0
-"""From here on next to nothing trains with SGD; OPT016 declares that of Adam."""
+"""From here on almost nothing trains with SGD; OPT016 declares that of Adam."""
 
 
 def usual_rate_of(optimizer: str, *, fine_tunes: bool = False, policy: str = "") -> UsualRate:

@@ -210,7 +210,7 @@ class Follower:
     # Asking
 
     def _ask_to_stop(self, opened: TrackedRun) -> Iterator[str]:
-        """Ask the run to stop, once that is due, and again where somebody's own tags took the place of the request."""
+        """Ask the run to stop, once that is due, and again where someone's own tags took the place of the request."""
         finding = self._to_stop_for
         if finding is None or self._over:
             return

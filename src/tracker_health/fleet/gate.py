@@ -63,7 +63,7 @@ _NO_CHECKPOINT = "there is no checkpoint among the registered files"
 @dataclass(frozen=True, kw_only=True)
 class GateOptions:
     """How models are asked about. ``timeout``: in seconds, for one. ``tags``: write the verdict and its cause onto the
-    version of the model. ``accept_ack``: what somebody has acknowledged on the run may pass. ``promote``: the alias
+    version of the model. ``accept_ack``: what someone has acknowledged on the run may pass. ``promote``: the alias
     that a version gets in MLflow's registry when it may go on, and never otherwise.
     """
 
@@ -210,7 +210,7 @@ def _answer_about(options: GateOptions, opening: Callable[[], RegisteredModel]) 
 
 class _RunJudgement(NamedTuple):
     """What became of the run: its report and evidence, what to know besides, why there is none. ``accepts``: the codes
-    of what somebody has acknowledged on it and may pass; ``page``: the address of the report in its tracker.
+    of what someone has acknowledged on it and may pass; ``page``: the address of the report in its tracker.
     """
 
     report: Report | None = None

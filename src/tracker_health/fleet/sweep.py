@@ -1,5 +1,5 @@
 """What a team's server runs with an account of its own: runs that ended without a verdict get one, and so do those that
-died without a word. And what this version would say differently of the runs that have one.
+crashed silently. And what this version would say differently of the runs that have one.
 
 Several may do so at once. A run that another has just annotated, or is annotating, is left to it.
 """

@@ -141,7 +141,7 @@ def unchanged() -> Iterator[None]:
 
 
 def end_of_process(error: BaseException | None = None) -> End:
-    """How this process ends, as far as it sees. ``error``: what ends it, where somebody else has caught that."""
+    """How this process ends, as far as it sees. ``error``: what ends it, where someone else has caught that."""
     error = _uncaught() if error is None else error
     if error is None:
         return _last_exit
@@ -166,6 +166,6 @@ def _uncaught() -> BaseException | None:
 
 
 def _is_at_a_prompt() -> bool:
-    """Whether somebody types what runs here. That IPython is imported, as by MLflow and W&B, does not say so."""
+    """Whether someone types what runs here. That IPython is imported, as by MLflow and W&B, does not say so."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return hasattr(sys, "ps1") or (shell is not None and shell() is not None)

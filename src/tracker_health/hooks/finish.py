@@ -34,7 +34,7 @@ def watch() -> None:
 
 
 def here() -> str:
-    """The folder that this process works in; the root where somebody has deleted it."""
+    """The folder that this process works in; the root where someone has deleted it."""
     try:
         return os.getcwd()  # noqa: PTH109
     except OSError:

@@ -316,7 +316,7 @@ def _start_worker(connection: socket.socket, folder: str) -> None:
 
 
 def _above_standard_streams(connection: socket.socket) -> int:
-    """Its descriptor. Where standard output is closed it would get its number, and what somebody prints."""
+    """Its descriptor. Where standard output is closed it would get its number, and what someone prints."""
     if connection.fileno() > _STANDARD_ERROR:
         return connection.detach()
     import fcntl

@@ -40,7 +40,7 @@ IDLE_SECONDS = 60
 """How long it waits for another run where none goes on."""
 
 LOOK_SECONDS = 5
-"""How often it looks, while a run goes on, whether somebody needs its memory."""
+"""How often it looks, while a run goes on, whether someone needs its memory."""
 
 ROOM_TO_WAIT = 2**30
 """Bytes that must be left for it to wait on."""
@@ -142,7 +142,7 @@ class _Session:
         return [] if found.complete else [run]
 
     def _answer(self, text: str, *, always: bool = False) -> None:
-        """Send a line to show. ``always``: also where there is nothing to show, as somebody waits for it."""
+        """Send a line to show. ``always``: also where there is nothing to show, as someone waits for it."""
         if text or always:
             with suppress(OSError):
                 self._connection.sendall(json.dumps(text).encode() + b"\n")

@@ -156,7 +156,7 @@ def _has_reached(process: subprocess.Popen[bytes], number: int, witness: SignalW
 
 @contextmanager
 def _witness(caught: list[int]) -> Iterator[SignalWitness | None]:
-    """Somebody who sees which of the signals reach the command anyway; nobody where there is no room for it."""
+    """Someone who sees which of the signals reach the command anyway; nobody where there is no room for it."""
     try:
         witness = SignalWitness(caught) if hasattr(signal, "pthread_sigmask") else None
     except OSError:

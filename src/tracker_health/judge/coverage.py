@@ -21,7 +21,7 @@ from tracker_health.words.verdict import Verdict
 _REASON_CHARACTERS = 300
 _NOTED = frozenset(("kept", "state_begins"))  # measures of a rule that passed for a reason that a reader should know
 _FEW_CHECKS = 4
-_DRAWN = "single values of the loss scatter by as much as all of it, as where timesteps are drawn"
+_DRAWN = "single values of the loss scatter by as much as all of it, as when timesteps are drawn"
 
 MAIN_SIGNALS = frozenset(("train_loss", "val_loss", "train_reward", "val_reward"))
 """The roles that a pass rests on, where any of them is there."""

@@ -221,7 +221,7 @@ def _votes(probe: Probe, evidence: Evidence, config: Config) -> bool:
 
 
 def _advice(results: Iterable[ProbeResult]) -> Iterator[str]:
-    """What a comparison with living runs found, which has no vote."""
+    """What a comparison with living runs found, which is informational."""
     for one in results:
         if one.details.get("baseline") and not one.votes and one.verdict is not Verdict.PASS:
             yield printable(f"{one.code} advises: {one.message}; {one.remedy}", 2 * _REASON_CHARACTERS)
@@ -269,7 +269,7 @@ def _notes(evidence: Evidence, config: Config, unknown: list[str]) -> Iterable[s
     if evidence.baseline is not None:
         runs = f"{count(len(evidence.baseline.runs), 'run')} of {evidence.baseline.of}"
         frozen = f"compared with baseline {evidence.baseline.digest}: {runs}"
-        said = frozen if evidence.baseline.frozen else f"compared with {runs}: this advises and has no vote"
+        said = frozen if evidence.baseline.frozen else f"compared with {runs}: this is informational"
         not_compared = f"not compared with the baseline: {evidence.not_compared}"
         yield printable(not_compared if evidence.not_compared else said, _REASON_CHARACTERS)
     yield from (printable(note, _REASON_CHARACTERS) for note in config.notes)

@@ -401,6 +401,6 @@ def _numbers(metrics: Mapping[str, Any]) -> Mapping[str, float]:
     numbers = {}
     for name, value in metrics.items():
         if not isinstance(value, (str, bytes, bool)):
-            with suppress(Exception):  # whatever the object of somebody raises, the others are judged
+            with suppress(Exception):  # whatever the object of someone raises, the others are judged
                 numbers[str(name)] = float(value.item() if hasattr(value, "item") else value)
     return numbers

@@ -1,7 +1,7 @@
 """Which rules may speak while a run goes on, and from when on.
 
 A rule about a whole run is often wrong about its beginning: what has not come down yet may still do. By these rules, at
-these moments, hardly any beginning of a healthy run was flagged: ``benchmarks/faults prefixes`` counts that.
+these moments, almost no beginning of a healthy run was flagged: ``benchmarks/faults prefixes`` counts that.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ LIVE_RULES: Mapping[str, tuple[When, ...]] = {
     "LOS004": (*_EARLY_FAILED, *_LATE),
     # by a third of the plan: nothing was learnt, or the loss goes up and down, or its size does not fit the accuracy
     "LOS005": _LATE, "LOS006": _LATE, "LOS008": _LATE, "LOS012": _LATE, "GEN003": _LATE, "GEN007": _LATE,
-    # above the band of healthy runs; a baseline that is not frozen has no vote
+    # above the band of healthy runs; a baseline that is not frozen is informational
     "CMP001": _EARLY,
 }  # fmt: skip
 

@@ -192,7 +192,7 @@ class _Watched:
         return as_text(summary)
 
     def _is_ours(self) -> bool:
-        """Whether the file may be written: another of its name is somebody's own."""
+        """Whether the file may be written: another of its name is someone's own."""
         if not self._path.exists():
             return True
         with self._path.open(encoding="utf-8", errors="replace") as file:

@@ -170,7 +170,7 @@ def _rest_lines(report: Report, width: int, *, verbose: bool) -> Iterator[str]:
             yield f"  {badge(result.verdict)} {result.code} {result.name}"
             yield from _wrapped(result.message, width, _INDENT)
         for result in apart:
-            yield click.style(f"  no vote {result.code} {result.name} ({result.verdict})", dim=True)
+            yield click.style(f"  informational {result.code} {result.name} ({result.verdict})", dim=True)
             yield from _wrapped(result.message, width, _INDENT)
         for skipped in report.skipped:
             yield click.style(f"  skipped {skipped.code} {skipped.name}", dim=True)

@@ -124,7 +124,7 @@ def _usual(evidence: Evidence) -> tuple[list[Line], tuple[Area, ...]]:
 
 
 def _chance(report: Report, main: Series) -> Iterator[Reference]:
-    """The level of guessing, unless it is so far off that it would flatten the curve."""
+    """The chance level, unless it is so far off that it would flatten the curve."""
     chance, finite = chance_of(report), main.finite().values
     if chance is None or not len(finite):
         return

@@ -349,7 +349,7 @@ class Report:
 
     @property
     def open_verdict(self) -> Verdict:
-        """The worst verdict that somebody still has to look at: what an exit code goes by."""
+        """The worst verdict that someone still has to look at: what an exit code goes by."""
         if self.open is None or self.verdict not in (Verdict.WARN, Verdict.FAIL):
             return self.verdict
         if not self.open:

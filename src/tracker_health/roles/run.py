@@ -85,7 +85,7 @@ class Run:
         if role in self._own and one.name not in self._given:
             role, part, why = _INSTEAD.get(role), "", f"others were named as {role}"
         elif part == "term" and any(_INSTEAD[whole] == role for whole in _INSTEAD.keys() & self._own):
-            part = ""  # somebody has said what the whole is: no sum of others
+            part = ""  # someone has said what the whole is: no sum of others
         self.meanings[one.name] = Meaning(
             name=one.name, role=role, samples=samples or one.samples, quantity=one.quantity or role or "", part=part, of=one.of,
             one_of=one.one_of, average=one.average, guessed=guessed, why=why,

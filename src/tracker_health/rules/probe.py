@@ -87,7 +87,7 @@ class Threshold:
         """Why a value makes no sense.
 
         Args:
-            value: A value that somebody set.
+            value: A value that someone set.
 
         Returns:
             What is wrong with it in a few words, or None.

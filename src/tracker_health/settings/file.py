@@ -121,7 +121,7 @@ def _content(path: Path, shown: str) -> bytes:
 
 
 def _pyproject(path: Path, shown: str) -> bytes | None:
-    """The content of a file that is somebody else's, if it mentions us at all: else it is not even parsed."""
+    """The content of a file that is someone else's, if it mentions us at all: else it is not even parsed."""
     try:
         with open_regular(path) as file:
             mentioned = TABLE[-1].encode() in file.read(MAX_BYTES)

@@ -71,7 +71,7 @@ class Policy:
         return any(one == key or key.startswith(f"{one}.") or (one == _EVERYTHING and judges) for one in self.locked)
 
     def under(self, chosen: Mapping[str, SourcedValue], holding: Collection[str] = ()) -> tuple[Layer, tuple[str, ...]]:
-        """Somebody's own settings with the policy beneath them, and a warning for each that it does not let pass.
+        """Someone's own settings with the policy beneath them, and a warning for each that it does not let pass.
 
         ``holding``: keys of theirs that hold even where they are locked, as nothing is written by them.
         """
@@ -93,7 +93,7 @@ class Policy:
         return kept, tuple(refused)
 
     def _is_stricter(self, key: str, setting: SourcedValue) -> bool:
-        """Whether a value of somebody's own only asks for more than the policy does."""
+        """Whether a value of someone's own only asks for more than the policy does."""
         there = self.layer.get(key)
         return key == "fail_on" and there is not None and _strictness(setting.value) >= _strictness(there.value)
 

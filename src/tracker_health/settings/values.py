@@ -421,7 +421,7 @@ def why_not_sent(variable: str, address: str = "") -> tuple[str, str]:
 
 
 def quoted(text: Any) -> str:
-    """What somebody wrote, for a message: short, and nothing that moves the cursor."""
+    """What someone wrote, for a message: short, and nothing that moves the cursor."""
     return repr(printable(text, 80))
 
 

@@ -112,7 +112,7 @@ class WrittenInPart(WriteError):
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """What the tracker says of a run in one answer, as it was when somebody looked. What costs more is a function.
+    """What the tracker says of a run in one answer, as it was when someone looked. What costs more is a function.
 
     ``shown``: what errors call it. ``marks``: what it has under names of ours, be it ours or its owner's. ``naming``:
     what its tracker calls a mark of that name; ``placing``: a file of ours.

@@ -13,7 +13,7 @@ from tracker_health.words.diagnosis import Action
 def _labels_are_ignored(facts: Facts) -> str:
     if facts.loss_is_zero:
         points = len(facts.evidence.first("train_loss"))
-        return f"no label counts: all {points} values of the loss are exactly 0, as where every label is masked"
+        return f"no label counts: all {points} values of the loss are exactly 0, as when every label is masked"
     return "no label of the evaluation counts: its loss is not finite, while that of the training is"
 
 

@@ -172,13 +172,13 @@ PREEMPTED = Cause(
 
 INTERRUPTED = Cause(
     name="interrupted",
-    title="somebody stopped it",
-    about="""Somebody stopped the run.
+    title="someone stopped it",
+    about="""Someone stopped the run.
     An interrupt from the keyboard, or a job that was cancelled.""",
     explains=_OF_ENDS,
     defines=(signs.INTERRUPTED,),
     never=(signs.PREEMPTED, signs.EXCEPTION_SAYS_NAN, signs.MEMORY_OUT),
-    says=_ended("somebody stopped it"),
+    says=_ended("someone stopped it"),
     whole=True,
     do=lambda facts: Action(text=_then_resume(facts, "ask who stopped it, and why")),
     test="ask who stopped it",
@@ -248,7 +248,7 @@ CHECKPOINT_INCOMPLETE = Cause(
     name="checkpoint-incomplete",
     title="the checkpoint does not hold what was trained",
     about="""The checkpoint does not hold what was trained.
-    A file of weights without tensors, or without those that were trained: as where shards are gathered on another
+    A file of weights without tensors, or without those that were trained: as when shards are gathered on another
     process than the one that saves. Also an adapter for classification whose head was not saved with it.""",
     explains=codes("WGT007 WGT008"),
     defines=(signs.ADAPTER_HOLLOW, signs.HEAD_NOT_SAVED),

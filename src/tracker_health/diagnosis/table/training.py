@@ -51,7 +51,7 @@ LEARNING_RATE_TOO_HIGH = Cause(
     title="the learning rate is too high",
     about=f"""The learning rate is higher than this training tolerates.
     Steps carry the weights beyond where the loss falls. It jumps and stays up, or comes down again and ends at the
-    level of guessing, with weights many times their usual size. A rate that rises in the middle, as after a resume
+    chance level, with weights many times their usual size. A rate that rises in the middle, as after a resume
     with another schedule, is the same cause.
 
     {usual_rate_of(ADAM).said} of Adam, {usual_rate_of(ADAM, fine_tunes=True).said} for fine-tunes and policies,
@@ -107,9 +107,9 @@ def _raise_the_rate(facts: Facts) -> Action:
 LEARNING_RATE_TOO_LOW = Cause(
     name="learning-rate-too-low",
     title="the learning rate is too low",
-    about="""The learning rate is so low that training hardly moves.
+    about="""The learning rate is so low that training barely moves.
     The loss stays where it began, or still falls at the end by as much as at the beginning. All steps together would
-    hardly have moved the weights.""",
+    barely have moved the weights.""",
     explains=codes(
         "LOS005 LOS018 LOS006 LOS007 GEN003 GEN007 GEN002 OPT006 OPT010 OPT018 WGT002 WGT005 LRS001 LRS003 LRS006 "
         "RWD001 RWD003 RWD009 RWD011 RWD014 RWD015 RWD020"
@@ -150,7 +150,7 @@ def _schedule_is_wrong(facts: Facts) -> str:
     if not said and facts.rate_is_zero:
         said = ": the learning rate is 0"
     elif not said and facts.rate_vanished:
-        said = ": a learning rate was next to nothing for most of the run"
+        said = ": a learning rate was almost zero for most of the run"
     return f"the learning rate's schedule does not fit the run{said}"
 
 
@@ -263,14 +263,14 @@ def _clip_is_too_tight(facts: Facts) -> str:
         return f"gradients are clipped to a norm of {setting(clip)}"
     if used is not None and signs.SGD_TOOK_LITTLE.seen(facts):
         beside = f" of {number(logged)} that was logged" if logged is not None and logged > 10 * used else ""
-        return f"gradients are clipped to next to nothing: the optimizer took a norm of about {number(used)}{beside}"
-    return "gradients are clipped to next to nothing"
+        return f"gradients are clipped to almost zero: the optimizer took a norm of about {number(used)}{beside}"
+    return "gradients are clipped to almost zero"
 
 
 GRADIENT_CLIPPING_TOO_TIGHT = Cause(
     name="gradient-clipping-too-tight",
-    title="gradients are clipped to next to nothing",
-    about="""Gradients are clipped to next to nothing.
+    title="gradients are clipped to almost zero",
+    about="""Gradients are clipped to almost zero.
     Plain SGD then makes steps of the limit times the learning rate, which lead nowhere.""",
     explains=codes("OPT006 OPT010 OPT014 OPT018 LOS005 LOS018 LOS006 LOS007 GEN003 GEN007 GRD003 WGT002"),
     defines=(signs.CLIP_TINY,),
@@ -362,7 +362,7 @@ FP16_OVERFLOW = Cause(
     name="fp16-overflow",
     title="half precision overflows",
     about="""Half precision overflows, and steps are skipped.
-    Numbers above 65504 are infinite in fp16. The loss scale is halved at each overflow; once it is next to nothing,
+    Numbers above 65504 are infinite in fp16. The loss scale is halved at each overflow; once it is almost zero,
     every step is skipped and the model stands still while its loss looks sound.""",
     explains=codes(
         "AMP001 GRD001 LOS001 LOS005 LOS018 LOS006 GEN005 WGT001 WGT002 OPT001 OPT002 RUN001 RUN004 LOS012 GAP001"

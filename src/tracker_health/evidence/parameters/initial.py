@@ -1,7 +1,7 @@
 """Whether a tensor still is what an initialiser draws: tested against the distributions that layers begin with.
 
 An initialiser's draw is known in advance: its mean, its size and how far its largest values go. Training moves all
-three, and the largest value at once, so that nearly all tensors that were never trained pass, and hardly any other.
+three, and the largest value at once, so that nearly all tensors that were never trained pass, and almost no other.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tracker_health.evidence.parameters.purpose_checks import Answer
 from tracker_health.evidence.parameters.rows import Naming, Parameter
 
 SURE, LIKELY, UNSURE = 0.99, 0.9, 0.6
-"""How sure an answer is: names leave no other one; it is hardly otherwise; it is more likely than not."""
+"""How sure an answer is: names leave no other one; it is most likely so; it is more likely than not."""
 
 
 class Purpose(NamedTuple):

@@ -170,7 +170,7 @@ def is_a_random_front(case: Case) -> Answer:
     if len(matrices) != 1 or not (case.is_one_layer and case.is_front and case.is_random):
         return ()
     taken = matrices[0].kind is Kind.EMBEDDING or any(_fits(matrices[0], one) for one in case.matrices)
-    # A few steps hardly change the spread of a small normal draw, and leave no value of a uniform one within its bound.
+    # A few steps barely change the spread of a small normal draw, and leave no value of a uniform one within its bound.
     shape = matrices[0].shape or ()
     shows = matrices[0].initial is Initial.DRAWN or prod(shape) >= SHOWS_A_DRAW
     return case.missing if taken and (shows or case.began_fresh) else ()
@@ -279,7 +279,7 @@ def _fits(one: Parameter, other: Parameter) -> bool:
 
 
 def has_a_rate_of_zero(case: Case) -> Answer:
-    """A rate of 0 is what somebody said: of what was trained before it is no accident."""
+    """A rate of 0 is what someone said: of what was trained before it is no accident."""
     return case.missing if case.how is Left.WITHOUT_RATE and not case.is_random else ()
 
 

@@ -1,4 +1,4 @@
-"""Weights that are the same in two checkpoints: which of them count, and which of them the optimizer surely stepped."""
+"""Weights that are the same in two checkpoints: which count, and which the optimizer clearly stepped."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def signal_to_noise(state: OptimizerState, tensor: TensorState, *, fewest_steps:
 
 def silent_for(state: OptimizerState, tensor: TensorState) -> float | None:
     """For how many steps a parameter that had gradients once has had none: Adam's first moment forgets in a hundred
-    steps, and is then next to nothing beside the second. None where they still come, or that is not known.
+    steps, and is then almost zero beside the second. None where they still come, or that is not known.
     """
     ratio = signal_to_noise(state, tensor)
     if ratio is None or not 0.0 <= ratio < _FORGOTTEN_RATIO:
@@ -177,7 +177,7 @@ class UpdateSize:
     """A step at the highest learning rate: its size over that of the weights, and that rate.
 
     ``scheduled``: the rate is the one of a schedule's log or memory; else it is only the last one that was set.
-    ``reached``: it was surely in force, by the log or as the last one; a schedule also remembers a rate that it never
+    ``reached``: it was clearly in force, by the log or as the last one; a schedule also remembers a rate that it never
     came to. ``scale``: the size of the weights times the root of the smaller of fan-in and fan-out; near 1 in sound
     layers.
     """

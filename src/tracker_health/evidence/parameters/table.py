@@ -190,7 +190,7 @@ class ParameterTable:
 
     @cached_property
     def stuck(self) -> tuple[Parameter, ...]:
-        """The parameters that the optimizer surely stepped, and that are the same as in the checkpoint before; without
+        """The parameters that the optimizer clearly stepped, and that are the same as in the checkpoint before; without
         those whose steps floating point hides, and experts, which may wait for a token.
         """
         state = self.with_state

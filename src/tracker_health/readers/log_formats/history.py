@@ -262,7 +262,7 @@ class History:
         return f"{unit} {steps[known[0]]:g} to {steps[known[-1]]:g}, {printable(self._main)} {values}"
 
     def _of_overlaps(self) -> Iterator[str]:
-        """That steps went back within the training that is judged, as where it was resumed."""
+        """That steps went back within the training that is judged, as when it was resumed."""
         main = np.flatnonzero(self._where(name=self._main) & self.places.kept & np.isfinite(self.places.steps))
         steps = self.places.steps[main]
         back = np.flatnonzero(np.diff(steps) < 0)
@@ -270,11 +270,11 @@ class History:
             unit = "epochs" if UNITS[self.places.units[main[0]]] is StepUnit.EPOCH else "steps"
             first = f"from {steps[back[0]]:g} to {steps[back[0] + 1]:g}"
             times = f"{len(back)} times, at first {first}" if len(back) > 1 else first
-            what = "as where it was resumed: of one that is there twice the last value counts"
+            what = "as when it was resumed: of one that is there twice the last value counts"
             yield f"its {unit} went back {times}, {what}"
 
     def _empty_at_the_end(self) -> int:
-        """In how many of the last rows the loss is an empty cell, beside what was hardly ever logged without it."""
+        """In how many of the last rows the loss is an empty cell, beside what was almost never logged without it."""
         if self._roles.get(self._main) not in LOSSES:
             return 0
         at, cells = self._cells_of(self._main)
@@ -378,7 +378,7 @@ class History:
 
     def _is_missed(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
         """Which empty cells are of rows in which the metric should be: those to the end of the log, in rows that have a
-        number of what was hardly ever logged without this metric before. One is enough of a metric of the training
+        number of what was almost never logged without this metric before. One is enough of a metric of the training
         beside another one; an evaluation may just not have been there yet.
         """
         found, numbers = np.zeros(len(cells), dtype=bool), np.flatnonzero(~is_null(cells))

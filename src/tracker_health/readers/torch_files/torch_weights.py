@@ -57,7 +57,7 @@ def unread_weights(root: Any) -> int:
 
 
 def is_in_order(tensors: list[StoredTensor]) -> bool:
-    """Whether a state dict can stand in the order of its model's definition. One sorted by name was sorted by somebody:
+    """Whether a state dict can stand in the order of its model's definition. One sorted by name was sorted by someone:
     a weight comes before its bias, and the third layer before the tenth.
     """
     names = [tensor.name for tensor in tensors]

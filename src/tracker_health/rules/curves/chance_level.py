@@ -17,7 +17,7 @@ from tracker_health.words.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class ChanceLevel(CurveRule):
-    """The loss ends at the level of guessing.
+    """The loss ends at chance level.
 
     What it finds:
         A training loss that ends at the level of a model that gives every class or token the same probability.
@@ -30,7 +30,7 @@ class ChanceLevel(CurveRule):
         its logarithm, at most `least_fall` below. Warn where noise is larger, or the start `began_above` higher. Fail
         after a fall from three times that to 30 % above. The accuracy, which may tell the number, never rose, or it
         began at 30 times. An unknown number is that at whose logarithm the loss stays within 1 %. Then warn, unless
-        validation ends surely below.
+        validation ends clearly below.
 
     Known limits:
         Needs a cross-entropy in nats. With unequal classes guessing has a lower loss, which is not known. If the number
@@ -91,8 +91,8 @@ class ChanceLevel(CurveRule):
         first, last = contrast(start, curve.end.value)
         return Finding(
             verdict=verdict,
-            message=f"the loss began at {first} and ends at {last}, the level of {chance.said} "
-            f"({number(chance.loss, 4)})",
+            message=f"the loss began at {first} and ends at {last}, the chance level "
+            f"({chance.said} has {number(chance.loss, 4)})",
             remedy="check that inputs and labels belong together and that the gradient reaches the first layer; then "
             "change the learning rate tenfold",
             measured=measured | {"classes": int(chance.answers), "chance": chance.loss},

@@ -18,10 +18,10 @@ class DiscriminatorWon(Probe):
     """The discriminator of an adversarial pair is always right.
 
     What it finds:
-        A discriminator's loss that was next to nothing in the second half of the run.
+        A discriminator's loss that was almost zero in the second half of the run.
 
     Why it matters:
-        If the discriminator is sure about every sample, the generator gets hardly any gradient, or one that leads
+        If the discriminator is sure about every sample, the generator gets almost no gradient, or one that leads
         nowhere. It stops learning, while both losses look calm.
 
     How it decides:
@@ -90,6 +90,6 @@ class DiscriminatorWon(Probe):
         )
 
     def _vanished(self, curve: Curve) -> bool:
-        """Whether next to nothing is left of a loss, in the second half and at the end."""
+        """Whether almost nothing is left of a loss, in the second half and at the end."""
         most, levels = min(self.share * curve.start.value, self.least), (curve.between(0.5, 1.0), curve.end)
         return curve.start.value > 0 and all(0.0 <= one.value < most for one in levels)

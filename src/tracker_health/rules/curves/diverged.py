@@ -20,17 +20,17 @@ class Diverged(CurveRule):
     """The loss went up and stayed there, or climbed past its start.
 
     What it finds:
-        A training loss that surely ends above its best level, or that falls below 0 without a bound. Also one that
+        A training loss that clearly ends above its best level, or that falls below 0 without a bound. Also one that
         climbed far above its start, even if it came down again.
 
     Why it matters:
         The final weights are worse than earlier ones of the same run; often they are worthless.
 
     How it decides:
-        Fail when the end lies surely (by `sigmas` standard errors) above the best level by `rise_share` of the
-        descent; of a flat curve a fifth of the best level counts as descent. Warn when it surely is `multiple`
+        Fail when the end lies clearly (by `sigmas` standard errors) above the best level by `rise_share` of the
+        descent; of a flat curve a fifth of the best level counts as descent. Warn when it clearly is `multiple`
         times the best level, and `least_rise` of the descent above it. The rise must be steady, for half of the
-        points. Fail when a level lies surely above the start by `climb_share` of it. Where both are 0 in print,
+        points. Fail when a level lies clearly above the start by `climb_share` of it. Where both are 0 in print,
         `from_zero` counts. Fail when a loss ends below 0, `runaway` times as large as it began. Levels are
         medians of up to 40 blocks. Unsure of few points, and where the learning rate began again after the best
         level.
@@ -118,7 +118,7 @@ class Diverged(CurveRule):
         )
 
     def _rose_steadily(self, curve: Curve) -> bool:
-        """Whether it surely rose to a multiple of its best level, little by little, for half of the run or more."""
+        """Whether it clearly rose to a multiple of its best level, little by little, for half of the run or more."""
         best, since = curve.best.value, curve.since(curve.best_step)
         needed = max((self.multiple - 1.0) * best, self.least_rise * curve.size)
         rose = best > 0.0 and (curve.end - curve.best).surely_above(needed, self.sigmas)

@@ -30,7 +30,7 @@ class InitialLoss(CurveRule):
     How it decides:
         The number of classes, or the size of the vocabulary, comes from the params or the last layer. Warn when the
         start is `factor` times its logarithm, and likely above it. What shows a cross-entropy is an accuracy. So does a
-        loss surely below that logarithm from `soon` to twice that share of the run. Neither is needed from
+        loss clearly below that logarithm from `soon` to twice that share of the run. Neither is needed from
         `plain_factor` times on.
 
     Known limits:

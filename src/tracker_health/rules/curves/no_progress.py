@@ -32,12 +32,12 @@ class NoProgress(CurveRule):
         The descent goes from the start to the best level. The first value counts as the start only if what follows
         confirms it. In this order:
         Fail at LOS006's fall to guessing; warn where an explosion came back to where it began. Where only
-        the first value lies higher, skip; warn where `long` points surely fell by less than `least_descent` after it,
+        the first value lies higher, skip; warn where `long` points clearly fell by less than `least_descent` after it,
         and no score rose.
         Pass when the descent is sure and `min_descent` of the start, or `least_descent` of it is left at the end or in
         the second half. Pass, unsure, when a fall to the second half by `large_descent` is likely, or by `min_descent`
         in two ways. Skip where noise may hide more. Warn where the descent is sure and smaller. Else fail when the
-        second half surely lies less than `min_descent` lower, and warn when it likely does. A fine-tune needs
+        second half clearly lies less than `min_descent` lower, and warn when it likely does. A fine-tune needs
         `least_descent`, and only gets warnings. Where noise hides the training loss, the validation loss may answer.
 
     Known limits:

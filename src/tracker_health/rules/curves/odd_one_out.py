@@ -36,7 +36,7 @@ class OddOneOut(Probe):
         baseline needs `min_runs` runs.
 
     Known limits:
-        Only with `--against`. It votes only against a baseline that somebody froze into a file. Runs that are named by
+        Only with `--against`. It votes only against a baseline that someone froze into a file. Runs that are named by
         `--against` themselves may differ on purpose, in size, data or regularisation: what they show is advice. A fault
         that the runs of the baseline have, too, is not found.
 

@@ -20,7 +20,7 @@ class ResumeJump(CurveRule):
     """The loss jumps where the run was resumed.
 
     What it finds:
-        A training loss that is surely higher right after a resume than right before it.
+        A training loss that is clearly higher right after a resume than right before it.
 
     Why it matters:
         The checkpoint did not bring back all of the training: its optimizer's state, its weights or its place in the
@@ -29,7 +29,7 @@ class ResumeJump(CurveRule):
     How it decides:
         A resume is where the log says so, where the step counter went back, or where the optimizer began to
         count. The latter needs a twentieth of the steps missing from its count. The median of three points
-        after it is compared with that of five before. Warn when the rise surely exceeds `rise_share` of the
+        after it is compared with that of five before. Warn when the rise clearly exceeds `rise_share` of the
         descent. A fifth of the best level counts as descent where the curve is flat. A pass says so where the
         optimizer's count begins inside the run.
 

@@ -27,11 +27,11 @@ class StillDescending(CurveRule):
         The run was too short, or its learning rate far too low: more of the same would have helped.
 
     How it decides:
-        The last quarter must surely bring something, and its second half, too. Warn when it brought `late_share` of the
-        descent; not where the learning rate had come down to `rate_left` of its peak. Warn, too, when the descent is no
-        more than `little` of the start and had not slowed down. Then the last quarter and the half before it brought
-        `pace` of what a line would, by the sum of the learning rates. Fine-tunes may do that. The validation loss then
-        counts as well.
+        The last quarter must clearly bring something, and its second half, too. Warn when it brought `late_share` of
+        the descent; not where the learning rate had come down to `rate_left` of its peak. Warn, too, when the descent
+        is no more than `little` of the start and had not slowed down. Then the last quarter and the half before it
+        brought `pace` of what a line would, by the sum of the learning rates. Fine-tunes may do that. The validation
+        loss then counts as well.
 
     Known limits:
         A loss that learns late, after a long plateau, looks the same. So does a fine-tune that no param mentions.

@@ -18,7 +18,7 @@ from tracker_health.words.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Underconfident(CurveRule):
-    """The answers are right, but the loss is that of a model which hardly prefers them.
+    """The answers are right, but the loss is that of a model which barely prefers them.
 
     What it finds:
         A classifier whose accuracy is high while its cross-entropy stays as high as two softmaxes keep it.
@@ -30,7 +30,7 @@ class Underconfident(CurveRule):
     How it decides:
         Params or last layer say the answers C, if the loss begins near ln C. Else the loss does, unless twice 1 / C are
         right then. From `min_classes` on, two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when both add
-        up to L, `slack` less or `unsure` of the accuracy more. No loss may lie surely below L - 1. It must lie below
+        up to L, `slack` less or `unsure` of the accuracy more. No loss may lie clearly below L - 1. It must lie below
         guessing, likely `least_excess` above the least for that accuracy. Without accuracies, warn at `floor_share`
         above L - 1.
 

@@ -25,7 +25,7 @@ class UnstableLoss(CurveRule):
         of luck.
 
     How it decides:
-        An excursion is a stretch of levels surely above the best before it by `rise_share` of the descent, from which
+        An excursion is a stretch of levels clearly above the best before it by `rise_share` of the descent, from which
         the loss came back. Warn at `repeated` excursions, at one that lasts for `lasting_share` of the run, or at one
         of twice that height. That one has two levels or more, or is twice as sure. The validation loss counts like the
         training loss. Levels are medians of up to 40 blocks, so that minibatch noise and single spikes do not count.

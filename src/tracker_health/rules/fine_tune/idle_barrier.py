@@ -35,7 +35,7 @@ class IdleBarrier(Probe):
         From the params `reg` (nll, wd, kl_fwd, kl_rev), `lam`, `tau` and `round`. Fail where a KL was asked for
         and is 0 at every point, or as a later round begins. Fail where it is above 0, though reg is nll or wd.
         Warn when it never exceeded tau, or the checkpoint's weight decay is not the lam of wd. Zero is `zero`
-        at most, or half a digit of a rounded log, if the nll surely gained what makes more: its gain squared,
+        at most, or half a digit of a rounded log, if the nll clearly gained what makes more: its gain squared,
         over four times its start. It needs `min_points` points.
 
     Known limits:

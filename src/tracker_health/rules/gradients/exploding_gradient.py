@@ -31,8 +31,8 @@ class ExplodingGradient(Probe):
         The weights are in a region where the loss is steep and training cannot settle. A NaN is often next.
 
     How it decides:
-        On the curve of the norm's logarithm. Fail when its last two levels lie surely above its lowest, by
-        `factor`. The loss or the reward, where one is logged, must end surely worse than its best level. It
+        On the curve of the norm's logarithm. Fail when its last two levels lie clearly above its lowest, by
+        `factor`. The loss or the reward, where one is logged, must end clearly worse than its best level. It
         needs `min_points` points.
 
     Known limits:
@@ -41,7 +41,7 @@ class ExplodingGradient(Probe):
     Worked example:
         grad_norm: 1.1 0.9 1.0 1.1 0.9 1.0 1.1 0.9 1.0 1.1 0.9 1.0 1.1 0.9 1.0 900 1100 1000 900 1100
         gives: growth 1000, lowest 1.022, end 1022
-        fail: the last levels are about 1000, the lowest is 1; the ratio is surely above 100, which is `factor`.
+        fail: the last levels are about 1000, the lowest is 1; the ratio is clearly above 100, which is `factor`.
 
     What to do:
         Restart from before the rise with a lower learning rate and gradient clipping.

@@ -21,7 +21,7 @@ class VanishingGradient(Probe):
     """Gradients fade to nothing while the loss is far from its floor.
 
     What it finds:
-        A gradient norm that is 0, or a millionth of what it was, while the loss has hardly come down. Also gradients
+        A gradient norm that is 0, or a millionth of what it was, while the loss has barely come down. Also gradients
         that shrink a thousandfold from the last layer to the first.
 
     Why it matters:
@@ -30,8 +30,8 @@ class VanishingGradient(Probe):
 
     How it decides:
         The logged norm has collapsed when all but `spared` of its second half is 0, or at most `collapse` of
-        its start. Warn when the loss came down by less than `learnt` of its start, or not surely; for zeros,
-        `solved`. Beside a loss that need not come down warn of zeros where no reward surely rose. In a
+        its start. Warn when the loss came down by less than `learnt` of its start, or not clearly; for zeros,
+        `solved`. Beside a loss that need not come down warn of zeros where no reward clearly rose. In a
         checkpoint Adam's second moments tell the gradients' sizes. Warn when they fall in order towards the
         first layer, by more than `depth_ratio`, in most kinds of matrices of `min_layers` layers. It needs
         `min_points` points.

@@ -26,7 +26,7 @@ class DecayTooStrong(Probe):
 
     How it decides:
         The share that a step takes is the weight decay times the learning rate. Warn when the weight decay is
-        `least_decay` or more, and that share `most_decay` or more. A loss that surely came down by
+        `least_decay` or more, and that share `most_decay` or more. A loss that clearly came down by
         `healthy_descent` of its start passes.
 
     Known limits:

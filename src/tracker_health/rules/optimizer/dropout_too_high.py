@@ -19,13 +19,13 @@ class DropoutTooHigh(Probe):
     """A dropout that leaves almost nothing.
 
     What it finds:
-        A dropout in the params at which hardly a unit of a layer is left in a step.
+        A dropout in the params at which almost no unit of a layer is left in a step.
 
     Why it matters:
         Most dropouts of that size are a share to keep, given as a share to drop.
 
     How it decides:
-        Warn when the largest dropout of the params below 1 is `most_dropout` or more, unless the loss surely came down
+        Warn when the largest dropout of the params below 1 is `most_dropout` or more, unless the loss clearly came down
         by `healthy_descent` of its start.
 
     Known limits:

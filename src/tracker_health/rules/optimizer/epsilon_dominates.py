@@ -26,7 +26,7 @@ class EpsilonDominates(Probe):
     Why it matters:
         The step of Adam and comparable ones is lr * m / (sqrt(v) + eps), that of RMSprop lr * g / (sqrt(v) + eps).
         Where eps is the larger part, the step shrinks with the gradient to a fraction of the learning rate, and the
-        model hardly learns. Either eps was set too high, or the loss was scaled down until its gradients are as small
+        model barely learns. Either eps was set too high, or the loss was scaled down until its gradients are as small
         as eps.
 
     How it decides:

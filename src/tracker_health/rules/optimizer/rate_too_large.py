@@ -26,7 +26,7 @@ class RateTooLarge(Probe):
 
     How it decides:
         The rate is the highest of the slowest group, as logged, as the checkpoint began with, or as the params have it.
-        Warn when it is `most_rate` or more, unless the loss surely came down by `healthy_descent` of its start. Learnt
+        Warn when it is `most_rate` or more, unless the loss clearly came down by `healthy_descent` of its start. Learnt
         prompts, which have a high rate, are left out.
 
     Known limits:

@@ -22,7 +22,7 @@ class TooFewSteps(Probe):
         them.
 
     Why it matters:
-        After a few steps Adam's moments are still warming up and an adapter has hardly moved: the model is the one
+        After a few steps Adam's moments are still warming up and an adapter has barely moved: the model is the one
         that training started from.
 
     How it decides:

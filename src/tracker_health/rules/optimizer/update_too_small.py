@@ -20,7 +20,7 @@ class UpdateTooSmall(Probe):
     """Steps are far too small for the weights to move.
 
     What it finds:
-        An Adam training in which a step at the highest learning rate hardly changes the weights. Or an SGD training
+        An Adam training in which a step at the highest learning rate barely changes the weights. Or an SGD training
         whose steps together could not have changed them.
 
     Why it matters:

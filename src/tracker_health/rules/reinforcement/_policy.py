@@ -59,7 +59,7 @@ def course(curve: Curve) -> str:
 
 
 def wrong(curve: Curve, reward: Reward, said: str, remedy: str, since: int | None = None, *, kind: str = "") -> Finding:
-    """What harmed a policy: a failure where its reward surely fell, otherwise a warning."""
+    """What harmed a policy: a failure where its reward clearly fell, otherwise a warning."""
     said = f"{said}, while {reward.said}"
     return found(curve, said, remedy, since, fails=reward.fell, sure=reward.curve.sure, kind=kind)
 

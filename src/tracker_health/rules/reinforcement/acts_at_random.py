@@ -29,8 +29,8 @@ class ActsAtRandom(Probe):
     How it decides:
         The maximum of a number of actions is its logarithm. The entropy's start must lie within `near` of that of 2 to
         `most_actions` actions; of more they lie too close. Warn when no level lies further than `near` of the start
-        from it, and the reward is not known to have been learnt: it rose surely, by half of what its levels span, or it
-        solves the environment.
+        from it, and the reward is not known to have been learnt: it rose clearly, by half of what its levels span, or
+        it solves the environment.
 
     Known limits:
         Policies of continuous actions have no maximum. They are left out where their spread is logged; elsewhere their

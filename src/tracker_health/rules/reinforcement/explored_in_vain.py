@@ -28,7 +28,7 @@ class ExploredInVain(Probe):
 
     How it decides:
         The share of random actions must begin above `begins` and end below `ends`. Warn when the reward never rose: it
-        does not likely end above its start, and no level lies surely above it, or by `rise` of the start's size. A
+        does not likely end above its start, and no level lies clearly above it, or by `rise` of the start's size. A
         reward that solves the environment passes.
 
     Known limits:

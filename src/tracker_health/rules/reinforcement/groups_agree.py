@@ -27,10 +27,10 @@ class GroupsAgree(Probe):
         A group whose answers all get the same reward has advantages of 0. What the run costs goes into such groups.
 
     How it decides:
-        The share of groups without spread must surely lie above `most_flat` in the second half. Warn when it
+        The share of groups without spread must clearly lie above `most_flat` in the second half. Warn when it
         also did in the first `early` of the run, when nothing was solved yet. Warn, too, when the reward for
-        right answers ends surely below `right`. It passes where right answers end likely above `solved` or
-        above their start, and where the share surely fell.
+        right answers ends clearly below `right`. It passes where right answers end likely above `solved` or
+        above their start, and where the share clearly fell.
 
     Known limits:
         A model that solves nearly all prompts from the start looks the same, where no part of the reward says so.
@@ -39,7 +39,7 @@ class GroupsAgree(Probe):
         train_reward: 0.5 0.52 0.51 0.55 0.57 0.6 0.62 0.61 0.63 0.62 0.63 0.64
         flat_share: 0.7 0.72 0.7 0.71 0.7 0.72 0.7 0.7 0.71 0.7 0.72 0.7
         gives: late 0.7
-        warn: groups without spread are 0.7 at first and 0.7 in the second half, surely more than 0.5.
+        warn: groups without spread are 0.7 at first and 0.7 in the second half, clearly more than 0.5.
 
     What to do:
         Choose prompts that the model solves sometimes, grade answers more finely, and raise the number of generations.

@@ -30,8 +30,8 @@ class NeverRose(Probe):
 
     How it decides:
         Only where a param names one of Gymnasium's environments that have a level at which they count as solved. Warn
-        when the reward ends surely below that level, and never rose. It does not likely end above its start, and no
-        level lies surely above it, or by `rise` of the start's size.
+        when the reward ends clearly below that level, and never rose. It does not likely end above its start, and no
+        level lies clearly above it, or by `rise` of the start's size.
 
     Known limits:
         A run that was far too short for its task looks the same.

@@ -26,8 +26,8 @@ class PartOfRewardStands(Probe):
         The policy learns what is easy to earn: a form, a length. The part that stays is often what was meant.
 
     How it decides:
-        Only where lengths of answers are logged, and parts whose values lie between 0 and 1. Warn when the total surely
-        rose, and a part rose by less than `least_rise` and ends surely below `least_end`.
+        Only where lengths of answers are logged, and parts whose values lie between 0 and 1. Warn when the total
+        clearly rose, and a part rose by less than `least_rise` and ends clearly below `least_end`.
 
     Known limits:
         A part that is rare by design, as a bonus, stays too. Penalties lie below 0 and are not looked at.

@@ -30,7 +30,7 @@ class PolicyStill(Probe):
     How it decides:
         Two things must stand still, each of `min_points` points. The divergence lies below `still` in size at a share
         `most_still` of its points. The entropy changes by less than `entropy_change` of its largest size. Then warn. It
-        passes where the reward surely rose, by half of what its levels span.
+        passes where the reward clearly rose, by half of what its levels span.
 
     Known limits:
         One update a batch logs a divergence of 0 and learns: its entropy moves. Without an entropy nothing is said.

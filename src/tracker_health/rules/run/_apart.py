@@ -73,7 +73,7 @@ def stopped(both: Beside, share: float, points: int) -> Iterator[Apart]:
 
 
 def left(both: Beside, limits: Limits) -> Iterator[Apart]:
-    """The ranks whose curve lies surely outside of the others for the rest of the run."""
+    """The ranks whose curve lies clearly outside of the others for the rest of the run."""
     for row, rank in enumerate(both.numbers):
         own, others = both.values[row], np.delete(both.values, row, axis=0)
         centre = both.median_of_others(row)

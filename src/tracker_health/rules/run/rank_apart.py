@@ -20,12 +20,12 @@ class RankApart(Probe):
     """One rank of a training of several processes left the others.
 
     What it finds:
-        A rank whose loss lies surely outside of the others' for the rest of the run. Also one whose loss is NaN where
+        A rank whose loss lies clearly outside of the others' for the rest of the run. Also one whose loss is NaN where
         theirs is finite, or ends long before theirs.
 
     Why it matters:
         Its gradients go into every update. A rank with broken data spoils all of the training. So does one that takes
-        no part any more. The curve of rank 0 hardly shows it.
+        no part any more. The curve of rank 0 barely shows it.
 
     How it decides:
         The ranks are taken side by side in at most `blocks` parts of `block` steps or more. A rank has left where it

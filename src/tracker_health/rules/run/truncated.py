@@ -33,7 +33,7 @@ class Truncated(Probe):
         is below `min_fraction` of the plan, and more than the last of `many_epochs` or more is missing. A run that goes
         on, was set up to stop early, or ended in an error passes, and so does a checkpoint of mid-training. So does one
         that finished `rest` evaluations or more after a held-out loss or score was best. Warn, too, where a whole run's
-        optimizer counts less than half of the steps, and these are surely no batches.
+        optimizer counts less than half of the steps, and these are clearly no batches.
 
     Known limits:
         A run without a recorded plan is skipped. So is one whose steps are only in the log and of an unknown kind. A

@@ -49,7 +49,7 @@ def groups_far_apart(evidence: Evidence, most: float) -> str:
     low, high = min(filter(None, rates), default=0.0), max(rates, default=0.0)
     if len(rates) < len(began) or high / most <= low:
         return ""
-    beside = f"{setting(low)}, another one of {setting(high)}: the first hardly moves"
+    beside = f"{setting(low)}, another one of {setting(high)}: the first barely moves"
     return f"a group of parameters has a learning rate of {beside}"
 
 

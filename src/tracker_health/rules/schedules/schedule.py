@@ -28,9 +28,9 @@ class Schedule(Probe):
     How it decides:
         Of `min_points` logged rates or more, those of the group with the highest; without any, what a saved
         scheduler gives. Fail when every rate is 0. Warn when more than `zero_share` of them are `almost_zero`
-        of the peak. A log that rounds them is excused where the loss surely falls: its last digit is
+        of the peak. A log that rounds them is excused where the loss clearly falls: its last digit is
         `floor_rate` of the peak. Warn when as many lie at a floor of `floor_rate` of the peak or less, which
-        was reached gradually while the loss surely fell. Warn when the rate only rose, `least_rises` times or
+        was reached gradually while the loss clearly fell. Warn when the rate only rose, `least_rises` times or
         more, to over twice its first value, and stood last no longer than before. A loss that came down and
         whose last quarter has less than `late_share` of the descent excuses that. Without any rates, warn when
         a warm-up of the params is more than twice the plan.
@@ -61,7 +61,7 @@ class Schedule(Probe):
         float, Threshold("share of the points at a rate of almost 0, or at the floor", "fraction", "design", gt=0, le=1)
     ] = 0.5
     almost_zero: Annotated[
-        float, Threshold("rate over the peak that is next to nothing", "ratio", "design", ge=0, le=1)
+        float, Threshold("rate over the peak that is almost zero", "ratio", "design", ge=0, le=1)
     ] = 1e-6
     floor_rate: Annotated[
         float, Threshold("floor over the peak at which little is learnt", "ratio", "design", ge=0, le=1)

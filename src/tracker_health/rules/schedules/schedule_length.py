@@ -22,7 +22,7 @@ class ScheduleLength(Probe):
         A scheduler that was stepped once per epoch though it counts steps, or once per step though it counts epochs.
 
     Why it matters:
-        The rate hardly came down in the whole run, or it came down and rose again many times.
+        The rate barely came down in the whole run, or it came down and rose again many times.
 
     How it decides:
         The saved state says how many steps the schedule has, and how many it took. Warn when it took

@@ -31,7 +31,7 @@ class IdleAccelerator(Probe):
 
     Known limits:
         Utilisation shows that a kernel ran, not how well. Small models leave a device idle, and nothing is wrong with
-        them. That is why the rule has no vote. None of the runs whose truth is known records an accelerator.
+        them. That is why the rule is informational. None of the runs whose truth is known records an accelerator.
 
     What to do:
         More loader workers, larger batches, data on a faster disk or in memory.

@@ -29,7 +29,7 @@ class MemoryGrowth(Probe):
 
     Known limits:
         A cache that fills evenly to the very end of the run looks the same. So do other programs, where the memory of
-        the whole machine is recorded. That is why the rule has no vote. Only two of the runs whose truth is known
+        the whole machine is recorded. That is why the rule is informational. Only two of the runs whose truth is known
         record memory.
 
     What to do:

@@ -21,7 +21,7 @@ class AccuracyAtChance(Probe):
     """The accuracy is that of guessing, all along.
 
     What it finds:
-        An accuracy, or an area under the ROC curve, that stays at the level of guessing. It is that of the validation
+        An accuracy, or an area under the ROC curve, that stays at chance level. It is that of the validation
         samples, or of the training samples if there are no others.
 
     Why it matters:
@@ -31,8 +31,8 @@ class AccuracyAtChance(Probe):
     How it decides:
         Guessing is one in the number of classes, of the area one half. An unknown number of classes is the one
         that LOS006 finds, or else one that fits accuracy and first loss. It needs `min_points` values. Warn
-        when neither the best, nor the end, nor the second half is surely above guessing. Above means by
-        `tolerance`, or by `of_chance` of guessing if that is less. Surely less than `learnt` of the way from
+        when neither the best, nor the end, nor the second half is clearly above guessing. Above means by
+        `tolerance`, or by `of_chance` of guessing if that is less. Clearly less than `learnt` of the way from
         guessing to 1 must have been learnt. Fail when the accuracies of both sets stay there, of a known number
         of classes.
 
@@ -78,7 +78,7 @@ class AccuracyAtChance(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         if is_of_another_model(evidence):
             return Finding.skipped(OF_ANOTHER_MODEL)
-        said = "no level of guessing is known, or too few values"
+        said = "no chance level is known, or too few values"
         passed = Finding.skipped(said)
         for shares in measures(evidence, self.min_points):
             chance = _chance(shares, evidence)
@@ -92,7 +92,7 @@ class AccuracyAtChance(Probe):
         return passed
 
     def _guesses(self, shares: Series, chance: Chance) -> bool:
-        """Whether nothing was surely learnt, and surely no more than a little could have been."""
+        """Whether nothing was clearly learnt, and clearly no more than a little could have been."""
         curve, guessing = wrong(shares), 1.0 - chance.share
         if curve is None:
             return False

@@ -32,11 +32,11 @@ class AccuracyGap(Probe):
         prepared differently. After a fall, the last checkpoint is not the best one.
 
     How it decides:
-        From the share `late` of the run on, the gap has to be surely more than `gap_share` of what the training
+        From the share `late` of the run on, the gap has to be clearly more than `gap_share` of what the training
         accuracy gained since guessing. That is `least_gain` at least. Without a training accuracy, the wrong
-        answers count that its cross-entropy leaves room for. Warn also when the validation accuracy ends surely
+        answers count that its cross-entropy leaves room for. Warn also when the validation accuracy ends clearly
         below its best: by `least_fall` and `fall_share` of its gain. Meanwhile that of the training must have
-        lost no more than `train_lost`, and the validation loss lie surely above its best. It needs `min_points`
+        lost no more than `train_lost`, and the validation loss lie clearly above its best. It needs `min_points`
         points.
 
     Known limits:

@@ -30,7 +30,7 @@ class EvaluationStandsStill(CurveRule):
 
     How it decides:
         Warn when the last `min_repeats` evaluations, half of all, and `longer` times as many as ever before, are one
-        number other than 0. The training loss must surely have fallen since: by `min_fall` of its start and, in
+        number other than 0. The training loss must clearly have fallen since: by `min_fall` of its start and, in
         proportion, by `digits` units of the number's last digit. Warn also, whatever the training loss does, when
         `min_stopped` and `stopped_share` of all are one number with a last digit of `precision` or less.
 

@@ -28,11 +28,11 @@ class Overfit(CurveRule):
         From the best level on the model memorises its training samples. The last checkpoint is not the best one.
 
     How it decides:
-        Warn when the validation loss ends surely above its best level, by `rise_share` of that and
+        Warn when the validation loss ends clearly above its best level, by `rise_share` of that and
         `descent_share` of its descent, `min_after` evaluations or more later. A rise that is likely by its size
-        and by its trend needs `steady_descent_share`. Where the training loss surely fell meanwhile, such a
+        and by its trend needs `steady_descent_share`. Where the training loss clearly fell meanwhile, such a
         rise counts from `clear_share` of the best level on. It must be `noise_times` the noise of one
-        evaluation, too. The training loss rose by no more than `train_lost`. Warn, too, where it ends surely
+        evaluation, too. The training loss rose by no more than `train_lost`. Warn, too, where it ends clearly
         above the training loss by `gap_share` of that one's descent, which is `train_descent` of its start or
         more. Their gap at the first evaluation is taken off, and the validation loss must have stopped falling.
 
@@ -144,7 +144,7 @@ class Overfit(CurveRule):
         return train.end.value <= then + self.train_lost * abs(then)
 
     def _still_learns(self, train: Curve | None, step: int) -> bool:
-        """Whether the training loss surely fell since a step."""
+        """Whether the training loss clearly fell since a step."""
         return train is not None and (train.at_step(step) - train.end).surely_above(0.0)
 
     def _apart(self, curve: Curve, train: Curve) -> bool:

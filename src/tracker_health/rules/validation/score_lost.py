@@ -27,9 +27,9 @@ class ScoreLost(Probe):
 
     How it decides:
         The score's course is turned so that lower is better. Its best is the lowest of overlapping parts. Warn
-        when the end is surely worse than the best by `fall_share` of what had been gained since the start. It
+        when the end is clearly worse than the best by `fall_share` of what had been gained since the start. It
         must be worse by `of_scale` of the scale, too: of an error its best value, of a share 1 or 100. The best
-        lies `min_after` evaluations or more before the end. A score that never got better must surely fall from
+        lies `min_after` evaluations or more before the end. A score that never got better must clearly fall from
         evaluation to evaluation, by `without_gain` of the best of an error, or of the scale. It needs
         `min_evaluations`. Of several scores more than half must be lost.
 

@@ -31,7 +31,7 @@ class ScoreStandsStill(Probe):
 
     How it decides:
         After the first fifth of the values, `min_still` of them or more. Warn when they span less than `still`,
-        and the highest lies between `constant_above` and a half. Where the training loss did not surely come
+        and the highest lies between `constant_above` and a half. Where the training loss did not clearly come
         down, warn below `constant_below` instead, and above nothing. Of other scores than accuracies and areas
         all have to stand. Warn, too, when all scores are one number from the first of `min_still` evaluations
         to the last, and not their best one. A training loss that was logged must have come down, and a
@@ -98,7 +98,7 @@ class ScoreStandsStill(Probe):
         return Finding.passed(f"{logged[0].name} moves, and ends at {logged[0].said(float(logged[0].values[-1]))}")
 
     def _stands(self, shares: Series, evidence: Evidence) -> bool:
-        """Whether hardly an answer changed, of a model that gives all samples the same one."""
+        """Whether almost no answer changed, of a model that gives all samples the same one."""
         values, loss = shares.values[len(shares) // 5 :], evidence.curve("train_loss")
         fell = loss is None or loss.kept.surely_above(0.0)
         least, most = (self.constant_above, 0.5) if fell else (-1.0, self.constant_below)

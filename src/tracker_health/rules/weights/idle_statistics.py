@@ -28,7 +28,7 @@ class IdleStatistics(Probe):
         Of saved weights beside an optimizer of at least `min_steps` steps. Warn where a layer has a mean of nothing but
         zeros and a variance of nothing but ones, while it was in use. That shows in the values of its bias, which have
         come to differ (of its weight, where it has no bias). Warn as well where all the layers of a model, two or more,
-        hold what they begin with, weights and biases too. One layer may be unused, but hardly all of them.
+        hold what they begin with, weights and biases too. One layer may be unused, but rarely all of them.
 
     Known limits:
         Layers without weights of their own (`affine=False`), of a single channel, and normalisation without running

@@ -1,6 +1,6 @@
 """What people answered to a verdict: each entry a mark of its own, and the marks beside the verdict.
 
-An entry is never part of a value that somebody else writes as well. The marks follow from all entries; whoever writes
+An entry is never part of a value that someone else writes as well. The marks follow from all entries; whoever writes
 them looks again afterwards, and writes them again where an entry has come since.
 """
 
@@ -45,7 +45,7 @@ def add(run: StoredRun, entry: Acknowledgement) -> None:
 
 
 def settle(run: StoredRun, now: float) -> None:
-    """Bring the marks up to date, as often as somebody writes in between.
+    """Bring the marks up to date, as often as someone writes in between.
 
     Raises:
         WriteError: others keep writing.

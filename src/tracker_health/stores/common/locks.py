@@ -30,7 +30,7 @@ def locked(place: Path, run: str, *, flags: int = os.O_RDONLY) -> Iterator[None]
     What is waited for when it is opened (a pipe), or is a link, is refused by the system.
 
     Raises:
-        WriteError: somebody else holds it.
+        WriteError: someone else holds it.
         OSError: it cannot be opened.
     """
     if os.name != "posix":

@@ -27,5 +27,5 @@ def in_the_way(what: str, run: str = "") -> WriteError:
 
 
 def overtaken(run: str) -> WriteError:
-    """The error for a run that somebody else annotates or clears at this moment."""
+    """The error for a run that someone else annotates or clears at this moment."""
     return Overtaken(f"another annotator is at work on {run}", "run it again when that has finished")

@@ -147,7 +147,7 @@ class TrackedRun(StoredRun):
         return omitted
 
     def _settle_after_writing(self) -> None:
-        """Somebody may have answered meanwhile."""
+        """Someone may have answered meanwhile."""
         answers.settle(self, time.time())
 
     def clear(self, *, acks: bool = False) -> Cleared:
@@ -220,10 +220,10 @@ class TrackedRun(StoredRun):
 
     def ask_to_stop(self, request: str) -> None:
         """Ask the training of a run that goes on to stop: one that wants to obey looks for that on its own run. What
-        somebody set there by hand stays.
+        someone set there by hand stays.
 
         Args:
-            request: ``Stop.as_request``. A store without room for it says only that somebody asked.
+            request: ``Stop.as_request``. A store without room for it says only that someone asked.
 
         Raises:
             RunError: the store is unreachable or refuses, or can ask nobody.

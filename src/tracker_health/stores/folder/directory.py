@@ -184,7 +184,7 @@ class DirectoryRun(TrackedRun):
             raise WriteError(message, "give the folder with the checkpoints and logs")
 
     def _refuse_foreign(self, folder: Path) -> None:
-        """Raise for a folder of our name that somebody else has made."""
+        """Raise for a folder of our name that someone else has made."""
         known = is_record(self._annotation()) or all(self._holds_acks(path) for path in self._lying(folder))
         if not known:
             raise in_the_way(printable(folder))

@@ -124,7 +124,7 @@ def _parsed(tags: Mapping[str, str]) -> _Parsed:
         begun = {DIGEST: PENDING} if behind else {}
         return _Parsed(marks | {WRITTEN: behind} | begun, has_column=_is_our_column(tags))
     if document is None and is_annotated(found) and WRITTEN not in found and _is_our_column(tags):
-        # Somebody has put a digest in the place of ours, to have it judged again: no earlier version wrote a column.
+        # Someone has put a digest in the place of ours, to have it judged again: no earlier version wrote a column.
         return _Parsed(marks | {DIGEST: PENDING, WRITTEN: presumed(marks).value}, has_column=True)
     if document is None:
         return _parsed_of_earlier_version(found)

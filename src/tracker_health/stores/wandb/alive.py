@@ -60,7 +60,7 @@ def _held_open(log: Path, status: os.stat_result) -> bool:
     for process in _PROCESSES.iterdir():
         if not process.name.isdecimal():
             continue
-        with suppress(OSError):  # it has ended, or is somebody else's
+        with suppress(OSError):  # it has ended, or is someone else's
             for link in (process / "fd").iterdir():
                 if _is_writing(process, link, name, status):
                     return True

@@ -161,7 +161,7 @@ class ArtifactModel(Undescribed):
         fresh = self._connection.asked(doing, self._connection.api.artifact, path)
         there = fresh.metadata.get(_TAGS, {})
         if not isinstance(there, dict):
-            raise WriteError(f"{doing}: its metadata has something of somebody else's under {_TAGS}", "rename that")
+            raise WriteError(f"{doing}: its metadata has something of someone else's under {_TAGS}", "rename that")
         ours = {**there, **{key.removeprefix(OWN_PREFIXES[1]): value for key, value in tags.items()}}
         ours = {key: value for key, value in ours.items() if value}
         if ours == there:

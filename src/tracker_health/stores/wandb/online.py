@@ -152,7 +152,7 @@ class OnlineRun(TrackedRun):
         self._forget()
 
     def _shows_what_was_sent(self, run: Any) -> bool:
-        """Whether a run has the keys that were sent, or others that somebody else wrote, and not those from before."""
+        """Whether a run has the keys that were sent, or others that someone else wrote, and not those from before."""
         own = own_keys(run.summary_metrics)
         return own == self._sent or own not in self._before
 
@@ -272,7 +272,7 @@ class OnlineRun(TrackedRun):
     @cached_property
     def _marks(self) -> dict[str, Any]:
         """Of the summary and W&B's own tags, and what is in files: what was sent of a run whose summary cannot be
-        written yet, and entries that somebody put there whose summary was lost.
+        written yet, and entries that someone put there whose summary was lost.
         """
         found = marks_in(self._run.summary_metrics)
         found |= marks_of_tags(self._run.tags, found)

@@ -34,7 +34,7 @@ OWN_TAGS = frozenset(f"health:{verdict}" for verdict in Verdict)
 """The tags that say a verdict: a run has one of them at most, and it is ours."""
 
 ACK_WANDB_TAG = "health:ack"
-"""The tag of a run whose verdict somebody has answered."""
+"""The tag of a run whose verdict someone has answered."""
 
 _STEP_WORD = "step"  # W&B's pages call it so, whatever it counts
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
