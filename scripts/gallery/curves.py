@@ -102,7 +102,7 @@ def losses() -> Iterator[Entry]:
     yield of("nan", "NaN", "The loss becomes NaN and stays NaN.", _loss(broken, rate))
     once = descent(10)
     once[170] = np.nan
-    yield of("nan-once", "NaN once", "One value is NaN; training goes on.", _loss(once, rate))
+    yield of("nan-once", "NaN once", "One value is NaN; training continues.", _loss(once, rate))
     masked, norms = descent(11), _level(np.full(N, 1.0), 12, 0.2)
     masked[240:], norms[240:] = 0.0, np.nan
     yield of(
@@ -204,7 +204,7 @@ def settings() -> Iterator[Entry]:
     jumped = descent(71, end=0.7)
     jumped[200:] += 0.6 * np.exp(-np.arange(200) / 30)
     yield of(
-        "resume-jump", "A jump at a resume", "The log says that it goes on from a checkpoint, and the loss is higher.",
+        "resume-jump", "A jump at a resume", "The log says that it continues a checkpoint, and the loss is higher.",
         replace(_loss(jumped), text_log=TextLog(source="train.log", lines=900, rows=N, resumed=(200,))),
     )  # fmt: skip
     yield of(
@@ -541,7 +541,7 @@ def layers() -> Iterator[Entry]:
         {key: np.where(count < 14, one, 0.0) for key, one in (("max", 3.0), ("mean", 0.1), ("var", 0.5))},
     )  # fmt: skip
     yield of(
-        "layer-saturated", "A saturated layer", "One layer's outputs lie at the ends of their range.", "activations",
+        "layer-saturated", "A saturated layer", "One layer's outputs are at the ends of their range.", "activations",
         {"max": 1.0, "mean": 0.0, "var": 0.995}, rough=0.0,
     )  # fmt: skip
     sizes = [10.0 ** (2 * (layer - 5)) for layer in range(6)]

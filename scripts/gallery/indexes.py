@@ -78,7 +78,7 @@ def _code(name: str | None) -> str:
 
 
 def group_of(probe: type[Probe]) -> str:
-    """By the package that a rule lies in."""
+    """By the package that a rule is in."""
     package = probe.__module__.split(".")[-2] if probe.__module__.startswith("tracker_health.") else ""
     return GROUPS.get(package, "Other")
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_UNFINISHED = 4
-"""Of a gate: the run that made the model still goes on."""
+"""Of a gate: the run that made the model is still running."""
 _MAX_LISTED = 1_000_000
 _MAX_LINE = 10_000
 _REDRAWN_SECONDS = 0.2

@@ -33,7 +33,7 @@ def short_name(name: object) -> str:
 
 
 def printable(text: object, limit: int = 200) -> str:
-    """One line that cannot move the cursor, change colours or reorder what stands beside it.
+    """One line that cannot move the cursor, change colours or reorder what is next to it.
 
     Newlines and tabs become spaces; control, direction and zero-width characters become ``?``; longer texts end in
     an ellipsis.

@@ -465,7 +465,7 @@ def test_ctrl_c_ends_it_politely(tmp_path, monkeypatch):
     monkeypatch.setattr(StopFlag, "wait", wait)
     result = invoked(run.name)
     assert result.exit_code == 130
-    assert result.output.splitlines()[-1] == "tracker-health: no longer followed; the run goes on"
+    assert result.output.splitlines()[-1] == "tracker-health: no longer followed; the run is still running"
 
 
 def test_a_folder_cannot_be_asked(tmp_path):

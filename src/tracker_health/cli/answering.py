@@ -34,7 +34,7 @@ def ack(run: str, names: tuple[str, ...], lasts: str | None, as_json: bool, quie
     """Acknowledge the verdict that is on a run: someone has looked, and it need not be shown again.
 
     Without names it is about all that was found; else about these rules (code or name), or about the cause with all
-    that it explains. The verdict and its tags stay as they are. Beside them health.ack says who acknowledged it, and
+    that it explains. The verdict and its tags stay as they are. Next to them health.ack says who acknowledged it, and
     health.open whether someone still has to look; --fail-on counts what is open alone. It is kept as a list on the run
     to which entries are only added. It survives another annotation and an upgrade, and no longer counts once the run
     has gone on, or another cause is found. Nothing is judged: the run must have a verdict.

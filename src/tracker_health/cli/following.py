@@ -1,4 +1,4 @@
-"""The command that follows a run while it goes on: follow."""
+"""The command that follows a run while it is running: follow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tracker_health.terminal import EXIT_INTERRUPTED, Output, say_error, stoppin
     help="So long after a judgement comes the next, if something was logged; sooner where the history grew by 5 %.",
 )
 @click.option(
-    "--against", metavar="FILE", help="Also say when its loss lies above the band of the baseline in this file."
+    "--against", metavar="FILE", help="Also say when its loss is above the band of the baseline in this file."
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be asked: nothing is written or sent.")
 @TRACKING_URI
@@ -38,7 +38,7 @@ from tracker_health.terminal import EXIT_INTERRUPTED, Output, say_error, stoppin
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="One setting, as in notify.on=warn.")
 @click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
 def follow(run: str, stop_on: str | None, every: float, dry_run: bool, against: str | None, **choices: Any) -> None:
-    """Judge a run while it goes on, and say what is wrong with it as soon as that is sure.
+    """Judge a run while it is running, and say what is wrong with it as soon as that is sure.
 
     RUN is a run in MLflow or W&B, or a folder. The rules are those that can speak before the end. Each finding is
     printed once, with its step. The command ends when the run does.
@@ -69,6 +69,6 @@ def follow(run: str, stop_on: str | None, every: float, dry_run: bool, against: 
             if output.lost:
                 break
     if stop.wanted:
-        say_error("no longer followed; the run goes on")
+        say_error("no longer followed; the run is still running")
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(output.exit_code)

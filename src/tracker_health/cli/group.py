@@ -16,7 +16,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Judge runs": ("check", "annotate", "report", "gate", "exec"),
     "Many runs": ("sweep", "summary", "diff", "baseline", "view"),
     "Answer a verdict": ("ack", "clear"),
-    "While a run goes on": ("follow",),
+    "While a run is still running": ("follow",),
     "Look closer": ("explain", "series", "tensors", "probes", "config"),
     "Try it": ("demo", "doctor"),
 }

@@ -209,7 +209,7 @@ def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
                 code = max(code, show(one.outcome, shown, output, brief=True))
                 if one.group is not None:
                     code = max(code, _show_group(one, choices, output))
-    except (RunError, KeyboardInterrupt) as error:  # a service goes on when the server is back
+    except (RunError, KeyboardInterrupt) as error:  # a service continues when the server is back
         code = told(error, verbose=choices["verbose"])
         stats.complete = False
         if not isinstance(error, RunError):

@@ -53,7 +53,7 @@ def with_clip(facts: Facts, *texts: str) -> Action:
 
 
 def restart(facts: Facts, codes: Iterable[str]) -> str:
-    """``restart from a checkpoint before step 820``; empty where no logged step lies before what these findings show,
+    """``restart from a checkpoint before step 820``; empty where no logged step is before what these findings show,
     or going back undoes none of it.
     """
     onset = facts.went_wrong(codes)

@@ -156,7 +156,7 @@ class Facts:
 
     @cached_property
     def starts_trained(self) -> bool:
-        """Whether the model began from a trained one: as said, or as its first loss lies far below that of guessing."""
+        """Whether the model began from a trained one: as said, or as its first loss is far below that of guessing."""
         chance = chance_of(self.evidence)
         started = self.loss is not None and chance is not None
         below = started and self.loss.start.surely_below((1.0 - UNTRAINED) * chance.loss)  # type: ignore[union-attr]
@@ -513,7 +513,7 @@ class Facts:
 
     @cached_property
     def reward_never_rose(self) -> bool:
-        """Whether the reward of training ends below its start, and clearly never lay above it."""
+        """Whether the reward of training ends below its start, and clearly never was above it."""
         reward = self.evidence.curve("train_reward")
         if reward is None:
             return False

@@ -1,7 +1,7 @@
 """Which values of a loss can be compared, and where the learning rate began again.
 
 Values from before the objective was made harder cannot be compared. The first values of a running mean cannot, either:
-it has not yet reached what it is the mean of. Nor can first values that lie below all that the loss then comes down
+it has not yet reached what it is the mean of. Nor can first values that are below all that the loss then comes down
 from. A sum was divided by more batches than it had, or the task grew at first, as when a queue of negatives fills.
 """
 
@@ -21,7 +21,7 @@ _BEGINS_BELOW, _FIRST_RISE = 0.5, 1.1  # of where a running mean gets to, and of
 _FORGETS = np.geomspace(1e-3, 0.5, 60)
 _LEVEL = 0.08  # spread of logarithms that is one level
 _LEARNT = 0.75
-_FIRST_PART, _SHORTEST = 0.25, 8  # of the points: where a top may lie that the rest comes down from
+_FIRST_PART, _SHORTEST = 0.25, 8  # of the points: where a top may be that the rest comes down from
 _CLIMB = 1.5  # times the first values: what climbs further and comes down at once has exploded
 _EXPLODED = 10.0  # times the first values: no task grows so far by itself
 _STILL_TO_FALL = 0.15  # of the way down from the top, at the middle of it: an explosion has less before it by then

@@ -123,7 +123,7 @@ class Baseline:
         return max(self.descent, self.end[2] - self.end[0])
 
     def progress_of(self, last_step: int, params: Mapping[str, str]) -> Progress | None:
-        """How far a run that goes on came of its plan, where nothing else says what its steps are.
+        """How far a run that is still running came of its plan, where nothing else says what its steps are.
 
         A plan of about as many steps as these runs have is in the unit in which they and this one count.
 
@@ -143,7 +143,7 @@ class Baseline:
         return self.shortest / AS_LONG <= length <= self.longest * AS_LONG
 
     def above(self, course: Course) -> FloatArray:
-        """How far a run lies above the highest of these runs.
+        """How far a run is above the highest of these runs.
 
         Args:
             course: The run's.
@@ -155,7 +155,7 @@ class Baseline:
         return found
 
     def left_at(self, course: Course) -> int | None:
-        """The first step of the longest stretch in which a run lies above the band.
+        """The first step of the longest stretch in which a run is above the band.
 
         Args:
             course: The run's.
@@ -179,7 +179,7 @@ class Baseline:
             The reason; empty where it can be.
         """
         if course is None:
-            return "the run has no loss with enough points, or goes on without a plan"
+            return "the run has no loss with enough points, or continues without a plan"
         if course.metric != self.metric:
             return (
                 f"the baseline is of {printable(self.metric, _SHOWN)}, the run logs {printable(course.metric, _SHOWN)}"

@@ -1,4 +1,4 @@
-"""Accuracies and areas under the ROC curve, of the training and of the validation samples, beside each other."""
+"""Accuracies and areas under the ROC curve, of the training and of the validation samples, next to each other."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def epochs_not_applied(evidence: Evidence, times: float) -> NotApplied | None:
 
 
 def as_logged(evidence: Evidence) -> dict[str, str]:
-    """The params, and beside them what log and checkpoint say of the same settings, for comparisons of runs."""
+    """The params, and next to them what log and checkpoint say of the same settings, for comparisons of runs."""
     settings = Settings(evidence)
     known = {
         "learning rate, as logged": max((float(one.values.max()) for one in settings.logged_rates), default=None),

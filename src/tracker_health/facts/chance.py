@@ -10,7 +10,7 @@ from tracker_health.facts.accuracy import Shares, measures, wrong
 from tracker_health.facts.classes import classes, classes_of_head, counts, vocabulary
 
 UNTRAINED = 0.3
-"""How far the loss of an untrained model may lie from that of guessing, as a share of it."""
+"""How far the loss of an untrained model may be from that of guessing, as a share of it."""
 
 FEWEST_SEEN, MOST_SEEN = 3, 20
 """How many answers a first loss can show. Larger numbers are too close to their neighbours."""
@@ -52,7 +52,7 @@ class Chance:
 
     @property
     def next(self) -> float:
-        """How far the loss of guessing among one answer more lies above this one."""
+        """How far the loss of guessing among one answer more is above this one."""
         return log(1.0 + self.share)
 
     def begins(self, start: Estimate) -> bool:
@@ -88,7 +88,7 @@ def chance_of(evidence: Evidence) -> Chance | None:
     """The chance that the params tell, or else the model's last layer; None where neither does.
 
     A classifier's params may hold the vocabulary of the model that it was made of: then the one counts whose logarithm
-    lies nearer to the first loss.
+    is nearer to the first loss.
     """
     known, curve = counts(evidence), evidence.curve("train_loss")
     head = classes_of_head(evidence) if not known else None

@@ -1,4 +1,4 @@
-"""What beside a loss shows that a run learnt something."""
+"""What else than a loss shows that a run learnt something."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_drawn(evidence: Evidence) -> bool:
 
 
 def falls_surely(curve: Curve) -> bool:
-    """Whether its best level lies clearly below its top, or its levels clearly fall by their ranks."""
+    """Whether its best level is clearly below its top, or its levels clearly fall by their ranks."""
     return curve.descent.surely_above(0.0) or (curve.trend < -SURELY and curve.descent.value > 0.0)
 
 

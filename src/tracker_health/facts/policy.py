@@ -39,7 +39,7 @@ class Reward(NamedTuple):
 
     @property
     def rose(self) -> bool:
-        """Whether its end clearly lies above its start; or likely, and it rose steadily."""
+        """Whether its end is clearly above its start; or likely, and it rose steadily."""
         return self.rise.surely_above(0.0) or (self.may_have_risen and self.steadily)
 
     @property
@@ -58,11 +58,11 @@ class Reward(NamedTuple):
 
     @property
     def ever_rose(self) -> bool:
-        """Whether its end likely lies above its start, or its best level clearly."""
+        """Whether its end is likely above its start, or its best level clearly."""
         return self.may_have_risen or self.as_loss.descent.surely_above(0.0)
 
     def rose_by(self, share: float) -> bool:
-        """Whether it ever rose, or a level lies above its start by a share of the start's size."""
+        """Whether it ever rose, or a level is above its start by a share of the start's size."""
         start = self.curve.start.value
         return self.ever_rose or float(self.curve.levels.max()) > start + share * abs(start)
 
@@ -170,7 +170,7 @@ def rightness_of(evidence: Evidence) -> Curve | None:
 
 
 def is_a_share(curve: Curve) -> bool:
-    """Whether all values lie between 0 and 1."""
+    """Whether all values are between 0 and 1."""
     values = curve.series.values
     return bool(values.min() >= 0.0 and values.max() <= 1.0)
 

@@ -27,7 +27,7 @@ _BY_CLASS = re.compile(r"^(?P<before>.*?[._/ -])(?P<of>[^._/ -]+)$|^(?P<plain>[A
 
 
 def needs_of_scores() -> tuple[Need, ...]:
-    """Any held-out score, and the losses beside it."""
+    """Any held-out score, and the losses next to it."""
     first, *others = HELD_OUT
     return (Need(role=first, any_of=tuple(others)), *Need.beside("train_loss", "val_loss"))
 

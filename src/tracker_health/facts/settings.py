@@ -190,7 +190,7 @@ class Settings:
     @cached_property
     def decay_per_step(self) -> float | None:
         """The share of every weight that a step's decay takes: the weight decay times the learning rate of the param
-        beside it, of a name with the same beginning, or the run's.
+        next to it, of a name with the same beginning, or the run's.
         """
         if self.weight_decay is None:
             return None

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 AGAIN_SECONDS = 3600.0
 """How long a model that could not be judged, and has not changed since, is left alone by a watch."""
 UNFINISHED_SECONDS = 300.0
-"""How long a model whose run goes on is."""
+"""How long a model waits whose run is still running."""
 _MOST_REMEMBERED = 100_000
 _MOST_OF_A_NAME = 400
 _MOST_OF_A_DESCRIPTION = 5_000
@@ -167,7 +167,7 @@ def _already_open(version: RegisteredModel) -> RegisteredModel:
 def _answer_in_time(name: str, options: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
     try:
         model, answer = within(options.timeout, _answer_about, options, opening)
-        # Here, and not in the thread: one that was given up goes on, and must set no alias any more.
+        # Here, and not in the thread: one that was given up continues, and must set no alias any more.
         return _promote(model, answer, options) if options.promote else answer
     except ConfigError:
         raise

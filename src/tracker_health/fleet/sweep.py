@@ -66,7 +66,7 @@ class Swept:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepEstimate:
-    """What a sweep would do: ``runs`` to write onto, ``silent`` of them that claim to go on, and ``size`` bytes of
+    """What a sweep would do: ``runs`` to write onto, ``silent`` of them that claim to be running, and ``size`` bytes of
     files to read at most; ``failed``: what could not be looked at, with the reason.
     """
 
@@ -128,8 +128,8 @@ class Sweep:
     ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. ``report_to``: a folder for the
     reports, where nothing is to be written onto the runs. ``messages``: where they wait for ``send_messages``. ``by``:
     by what the ranks of one training are known, which then get one verdict, too. A run
-    that claims to go on must have been silent for the ``stale_after`` of the configuration that is in force for it. Or
-    its verdict must already call it silent.
+    that claims to be running must have been silent for the ``stale_after`` of the configuration that is in force for
+    it. Or its verdict must already call it silent.
     """
 
     config: Config

@@ -62,7 +62,7 @@ def _watching(call: Any) -> Any:
         try:
             return call(*arguments, **options)
         except SystemExit as error:
-            with suppress(Exception):  # someone's own class: whatever it is, it goes on
+            with suppress(Exception):  # someone's own class: whatever it is, it continues
                 if _ENDS in sys.modules:
                     sys.modules[_ENDS].note_exit(error)
             raise

@@ -93,7 +93,7 @@ def begin(run: str) -> None:
 
 
 def on_its_way(run: str) -> BaseException | None:
-    """The exception that is being handled where this run ends, and that came up while it went on; marked with it."""
+    """The exception that is being handled where this run ends, and that came up while it ran; marked with it."""
     error = sys.exc_info()[1]
     return error if error is not None and _marks_of(error).setdefault(run, True) else None
 

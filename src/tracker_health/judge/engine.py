@@ -332,7 +332,7 @@ def _last_place(evidence: Evidence) -> str:
 
 
 def _so_far(evidence: Evidence) -> str:
-    """Of a run that goes on and in which nothing was found."""
+    """Of a run that is still running and in which nothing was found."""
     last = _last_place(evidence)
     return f"{HEALTHY_SO_FAR} up to {last}" if last else HEALTHY_SO_FAR
 

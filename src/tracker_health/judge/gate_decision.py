@@ -42,7 +42,7 @@ class GateDecision(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """When a model may go on. ``fail_on``: of ``FAILS_ON``. ``allow_unfinished``: also while its run goes on.
+    """When a model may go on. ``fail_on``: of ``FAILS_ON``. ``allow_unfinished``: also while its run is still running.
     ``accepts``: codes of findings that someone has acknowledged, and that may pass for that. ``require_files``: only
     where all of the model's files were read, and judged.
     """
@@ -75,7 +75,7 @@ def decide(
     upon. ``unread``: why not all of the files were read.
 
     What is clearly wrong comes first: a model that is bad stays bad, whatever else could not be read. Then a run that
-    still goes on, which has to be asked about again; then what could not be judged.
+    is still running, which has to be asked about again; then what could not be judged.
     """
     chosen = rule or Rule()
     found = _findings(run, files)
@@ -91,7 +91,7 @@ def decide(
     if barred:
         return replace(gate, answer=GateDecision.BAD, reason=_why_bad(barred[0], run, files))
     if run is not None and run.ended == Ended.RUNNING and not chosen.allow_unfinished:
-        return replace(gate, answer=GateDecision.UNFINISHED, reason="its run still goes on")
+        return replace(gate, answer=GateDecision.UNFINISHED, reason="its run is still running")
     reason = failure or _why_not_judged(run, files)
     if not reason and chosen.require_files and (files is None or unread or not _says_something(files)):
         reason = f"its files are required, and not judged: {unread or 'no rule says anything of them'}"

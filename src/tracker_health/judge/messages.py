@@ -309,7 +309,7 @@ def _is_host(word: str) -> bool:
 
 
 def _is_path(word: str) -> bool:
-    """Whether a word is a path: it begins as one, or a folder stands before a name with a suffix."""
+    """Whether a word is a path: it begins as one, or a folder is before a name with a suffix."""
     if word.startswith(("/", "\\", "~/", "~\\")) or word[1:3] in (":/", ":\\"):
         return len(word) > 1
     folder, _, name = word.rstrip(".:").rpartition("/")

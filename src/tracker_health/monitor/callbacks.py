@@ -22,7 +22,7 @@ from tracker_health.monitor.trackers import ActiveRun, active_runs, runs_of_logg
 from tracker_health.monitor.trainer_params import lightning_params, transformers_params
 from tracker_health.words.gap_names import SUMMARY_FILE, SUMMARY_SCHEMA
 
-_reported = reported("the training goes on without live statistics")
+_reported = reported("the training continues without live statistics")
 
 
 def lightning_callback(**options: Any) -> Any:

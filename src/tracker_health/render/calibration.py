@@ -61,7 +61,7 @@ def how_often_right(code: str) -> list[str]:
     judged = rule.get("judged", 0)
     if judged:
         low, high = interval(rule["false_alarms"], judged)
-        sentences[0] += f" With so many runs, the true share lies between {percent(low)} and {percent(high)} (95 %)."
+        sentences[0] += f" With so many runs, the true share is between {percent(low)} and {percent(high)} (95 %)."
     return [sentences[0], *([] if rule["found"] else [sentences[1]]), sentences[2]]
 
 

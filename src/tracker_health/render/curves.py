@@ -103,7 +103,7 @@ def loss_plot(evidence: Evidence, report: Report) -> Plot | None:
 
 
 def _usual(evidence: Evidence) -> tuple[list[Line], tuple[Area, ...]]:
-    """The band in which healthy runs stayed, at the same share of the plan: its edges and its median, and what lies
+    """The band in which healthy runs stayed, at the same share of the plan: its edges and its median, and what is
     between; nothing without a baseline.
     """
     baseline, course = evidence.baseline, evidence.course

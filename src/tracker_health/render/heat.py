@@ -1,4 +1,4 @@
-"""The matrices of a checkpoint as a heat map: how far each lies from what is usual, by four measures."""
+"""The matrices of a checkpoint as a heat map: how far each is from what is usual, by four measures."""
 
 from __future__ import annotations
 

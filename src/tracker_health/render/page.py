@@ -192,7 +192,7 @@ def _names_a_cause(report: Report) -> bool:
 
 
 def _steps(report: Report, evidence: Evidence, heat: HeatMap | None) -> Iterator[ReportStep]:
-    """The cause, its effects in the order of time, and what it does not explain. The layers stand at the first finding
+    """The cause, its effects in the order of time, and what it does not explain. The layers are at the first finding
     about them.
     """
     left = heat
@@ -248,7 +248,7 @@ def _cause(report: Report, evidence: Evidence, own: Sequence[ProbeResult]) -> Re
 
 
 def _setting_bar(report: Report, evidence: Evidence, own: Sequence[ProbeResult]) -> Bar | None:
-    """The setting at fault beside what is usual, or else what is advised."""
+    """The setting at fault compared with what is usual, or else what is advised."""
     action = report.diagnosis.action if report.diagnosis is not None else None
     if action is None or not isinstance(action.old, (int, float)):
         return None

@@ -113,7 +113,7 @@ def _sections(probe: type[Probe], shown: Pictures) -> Iterator[tuple[str, str]]:
     yield "## See also", _see_also(probe, said["References"])
 
 
-# What stands above
+# What is above
 
 
 def can_fail(probe: type[Probe]) -> bool:

@@ -1,4 +1,4 @@
-"""A finding's number beside what is usual and the rule's limit, as a bar.
+"""A finding's number compared with what is usual and the rule's limit, as a bar.
 
 Which number a rule decides by, and the name of its limit, are listed here; the values come from the finding. A rule
 that is not listed gets no bar.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tracker_health.report.result import ProbeResult
 from tracker_health.text import contrast, number, percent, small_percent
 
-_ROUND = 3.0  # a bar goes on beyond its outermost number by this factor, or on a linear one by a tenth
+_ROUND = 3.0  # a bar extends beyond its outermost number by this factor, or on a linear one by a tenth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ YARDSTICKS: Mapping[str, Yardstick] = {
 @dataclass(frozen=True, kw_only=True)
 class Bar:
     """A number on a scale, drawn 1000 units wide. ``this``, ``usual`` and ``limit``: places on it; ``says``: what each
-    of them is, in words; ``bad``: the side of the limit on which the number lies.
+    of them is, in words; ``bad``: the side of the limit on which the number is.
     """
 
     this: float

@@ -339,7 +339,7 @@ def _levels(values: Any) -> tuple[float, ...]:
 def _finite(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ValueError("one of its numbers is none")
-    return value  # as it stands there: the digest is of its digits
+    return value  # as it is there: the digest is of its digits
 
 
 def _text(value: Any) -> str:

@@ -220,7 +220,7 @@ class MessageQueue:
                 is_due = (told.due, told.token) == (notice.subject, notice.token)
                 if not (is_due or (notice.taken and notice.subject in told.causes)):
                     return False
-                if recorded is None:  # it goes on, and has no verdict that anybody could have answered
+                if recorded is None:  # it is running, and has no verdict that anybody could have answered
                     return True
                 counting = standing(opened.acknowledgements(), cause=recorded.cause, now=time.time())
                 return recorded.is_whole and bool(open_codes(recorded.codes, counting))

@@ -78,7 +78,7 @@ def documents(config_file: str | None, folder: Path | None, home: Path) -> list[
 def _upwards(folder: Path, home: Path) -> Iterator[Path]:
     """The folder and those above it, up to the root of its repository or the home folder."""
     for one in (folder, *folder.parents):
-        # What lies in /tmp above us may be anybody's, and a configuration can name a server to send credentials to.
+        # What is in /tmp above us may be anybody's, and a configuration can name a server to send credentials to.
         if one != folder and _is_shared(one):
             return
         yield one

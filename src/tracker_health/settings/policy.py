@@ -1,4 +1,4 @@
-"""One policy for a team: settings in a file or at an address that lie under everybody's own, some of them locked.
+"""One policy for a team: settings in a file or at an address that are under everybody's own, some of them locked.
 
 ``TRACKER_HEALTH_POLICY`` names it. It is a configuration file with one key more, ``locked``: a list of keys
 (``ignore``, ``probes.diverged``, ``roles``, ``*``) that nobody's own settings change in what is written.
@@ -246,7 +246,7 @@ def _is_address(place: str) -> bool:
 
 
 def _content(place: str, copy: Path | None) -> bytes:
-    """What stands there now, or stood there a few minutes ago.
+    """What is there now, or was there a few minutes ago.
 
     Raises:
         OSError, ValueError, ReadError: it cannot be read, or is too large.

@@ -220,7 +220,7 @@ class StoredRun(Protocol):
     # Files: those of ours.
 
     def list_files(self) -> Mapping[str, str]:
-        """The files where ours lie, by name, each with a checksum where the tracker has one, else "".
+        """The files where ours are, by name, each with a checksum where the tracker has one, else "".
 
         Raises:
             NoPlace: none can be put there.

@@ -241,7 +241,7 @@ def worst_of(findings: Iterable[_Result]) -> Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerMarks:
-    """What stands beside a verdict. ``ack``: who answered it, and how, "" for nobody; ``open``: whether someone still
+    """What is next to a verdict. ``ack``: who answered it, and how, "" for nobody; ``open``: whether someone still
     has to look, "" where nothing was found.
     """
 
@@ -271,7 +271,7 @@ def said_by(entries: Sequence[Acknowledgement]) -> str:
 
 
 def is_ack_mark(text: str) -> bool:
-    """Whether a text is one of ours: what else stands under that name is the owner's."""
+    """Whether a text is one of ours: what else is under that name is the owner's."""
     return bool(_MARK.fullmatch(text))
 
 

@@ -238,7 +238,7 @@ VALUE_FUNCTION_DIVERGED = Cause(
     name="value-function-diverged",
     title="the value function diverged",
     about="""The value function diverged.
-    Its loss grew a million-fold, or lies where no network gets to by usual steps. Its targets feed on its own
+    Its loss grew a million-fold, or is where no network gets to by usual steps. Its targets feed on its own
     estimates, or rewards are far too large. Advantages are then its error, and nothing else.""",
     explains=codes("RWD016 LOS021 RWD010 RWD001 RWD003 RWD004 RWD005 RWD014 RWD020 GRD001 GRD002"),
     requires=(signs.VALUES_BEYOND, signs.VALUES_EXPLODED),

@@ -328,7 +328,7 @@ RESUME_INCOMPLETE = Cause(
     name="resume-incomplete",
     title="the resume did not bring back all of the training's state",
     about="""A resume brought back the counter, and not all of the weights or the optimizer's state.
-    The loss jumps where the log says that the run goes on from a checkpoint, or the optimizer counts from 0 again.
+    The loss jumps where the log says that the run continues from a checkpoint, or the optimizer counts from 0 again.
     Without such a sign a jump is not called a resume.""",
     explains=codes("LOS003 LOS004 LOS008 LOS017 GEN001 GEN004 RUN001 OPT001"),
     requires=(signs.ROSE_AT_A_RESUME, signs.JUMPED_AT_A_RESUME, signs.STATE_LOST),

@@ -185,7 +185,7 @@ SCHEDULE_WRONG = Cause(
     never=(signs.NO_SPREAD,),
     says=_schedule_is_wrong,
     do=_mend_the_schedule,
-    test="print the learning rate of every hundredth step beside the plan's number of steps",
+    test="print the learning rate of every hundredth step next to the plan's number of steps",
 )
 
 
@@ -507,7 +507,7 @@ INITIALISATION_WRONG = Cause(
     title="the weights began at a wrong scale",
     about="""The weights began much too small or much too large.
     Too small, nothing passes from layer to layer and all outputs are alike; too large, the first loss is many times
-    that of guessing, and steps are nothing beside the weights.""",
+    that of guessing, and steps are nothing compared with the weights.""",
     explains=codes(
         "WGT004 LOS009 OPT003 OPT019 OPT006 OPT009 OPT018 LOS005 LOS018 LOS006 LOS007 LOS008 GEN003 GEN007 WGT002 "
         "GAP004 GAP005 GRD003"

@@ -60,7 +60,7 @@ SPIKES_CAUSE_UNKNOWN = Cause(
     name="spikes-cause-unknown",
     title="the loss left its level and came back, and nothing that was logged shows why",
     about="""The loss or its gradient left its level, and came back.
-    A few batches, a rate at its limit and numbers of half precision look the same. A run that goes on as before lost
+    A few batches, a rate at its limit and numbers of half precision look the same. A run that continues as before lost
     little.""",
     explains=codes("LOS003 LOS008 GRD002 GEN001 GEN004 GEN009"),
     says=lambda _: "nothing logged shows why",

@@ -1,4 +1,4 @@
-"""How large an optimizer's steps are beside the weights that they change, from a checkpoint that holds both."""
+"""How large an optimizer's steps are compared with the weights that they change, from a checkpoint that holds both."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def signal_to_noise(state: OptimizerState, tensor: TensorState, *, fewest_steps:
 
 def silent_for(state: OptimizerState, tensor: TensorState) -> float | None:
     """For how many steps a parameter that had gradients once has had none: Adam's first moment forgets in a hundred
-    steps, and is then almost zero beside the second. None where they still come, or that is not known.
+    steps, and is then almost zero compared with the second. None where they still come, or that is not known.
     """
     ratio = signal_to_noise(state, tensor)
     if ratio is None or not 0.0 <= ratio < _FORGOTTEN_RATIO:

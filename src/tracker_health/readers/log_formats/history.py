@@ -274,7 +274,7 @@ class History:
             yield f"its {unit} went back {times}, {what}"
 
     def _empty_at_the_end(self) -> int:
-        """In how many of the last rows the loss is an empty cell, beside what was almost never logged without it."""
+        """In how many of the last rows the loss is an empty cell, next to what was almost never logged without it."""
         if self._roles.get(self._main) not in LOSSES:
             return 0
         at, cells = self._cells_of(self._main)
@@ -340,7 +340,7 @@ class History:
         counts &= ~self._of_other_metrics(name, at, cells)
         if 2 * (places.of_epoch[at] & counts).sum() <= counts.sum():
             counts &= ~places.of_epoch[at]  # of a metric that was logged by step these are the epochs' means
-        if role == VAL_LOSS:  # a progress bar goes on showing the last evaluation's
+        if role == VAL_LOSS:  # a progress bar keeps showing the last evaluation's
             under_way = self.column(BATCH)[at] < self.column(BATCH + OF)[at]
             counts &= ~(np.concatenate([[False], cells[1:] == cells[:-1]]) & under_way)
         at, values = at[counts], np.where(is_null(cells), np.nan, cells)[counts]
@@ -379,7 +379,7 @@ class History:
     def _is_missed(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
         """Which empty cells are of rows in which the metric should be: those to the end of the log, in rows that have a
         number of what was almost never logged without this metric before. One is enough of a metric of the training
-        beside another one; an evaluation may just not have been there yet.
+        next to another one; an evaluation may just not have been there yet.
         """
         found, numbers = np.zeros(len(cells), dtype=bool), np.flatnonzero(~is_null(cells))
         if len(numbers) < _FEWEST_OF_A_HABIT or numbers[-1] == len(cells) - 1:

@@ -26,7 +26,7 @@ class ChanceLevel(CurveRule):
         The model has learnt nothing about its inputs.
 
     How it decides:
-        The number of classes comes from params or last layer. Fail when second half and end lie within `tolerance` of
+        The number of classes comes from params or last layer. Fail when second half and end are within `tolerance` of
         its logarithm, at most `least_fall` below. Warn where noise is larger, or the start `began_above` higher. Fail
         after a fall from three times that to 30 % above. The accuracy, which may tell the number, never rose, or it
         began at 30 times. An unknown number is that at whose logarithm the loss stays within 1 %. Then warn, unless

@@ -26,7 +26,7 @@ class DiscriminatorWon(Probe):
 
     How it decides:
         Of a run that logs losses of the generator and of the discriminator, by their names (`loss_D`, `errD`,
-        `d_loss`). A loss has vanished that lies, in the second half and at the end, between 0 and `share` of
+        `d_loss`). A loss has vanished that is, in the second half and at the end, between 0 and `share` of
         its start, and `least`. Warn when all losses of the discriminator have, while no loss of the generator
         came down by half. It needs `min_points` points.
 

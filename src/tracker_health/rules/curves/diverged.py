@@ -27,10 +27,10 @@ class Diverged(CurveRule):
         The final weights are worse than earlier ones of the same run; often they are worthless.
 
     How it decides:
-        Fail when the end lies clearly (by `sigmas` standard errors) above the best level by `rise_share` of the
+        Fail when the end is clearly (by `sigmas` standard errors) above the best level by `rise_share` of the
         descent; of a flat curve a fifth of the best level counts as descent. Warn when it clearly is `multiple`
         times the best level, and `least_rise` of the descent above it. The rise must be steady, for half of the
-        points. Fail when a level lies clearly above the start by `climb_share` of it. Where both are 0 in print,
+        points. Fail when a level is clearly above the start by `climb_share` of it. Where both are 0 in print,
         `from_zero` counts. Fail when a loss ends below 0, `runaway` times as large as it began. Levels are
         medians of up to 40 blocks. Unsure of few points, and where the learning rate began again after the best
         level.
@@ -43,7 +43,7 @@ class Diverged(CurveRule):
     Worked example:
         train_loss: 4 3 2 1.5 1.2 1 1 1.5 2 2.5 2.5 2.5
         gives: rise_share 0.4828, start 4, best 1.1
-        fail: the end, 2.5, lies 1.4 above the best level, and `rise_share` of the descent of 2.9 is 0.44.
+        fail: the end, 2.5, is 1.4 above the best level, and `rise_share` of the descent of 2.9 is 0.44.
 
     What to do:
         Take the checkpoint at the best level. Restart from there with a lower learning rate, a longer warm-up, or
@@ -69,7 +69,7 @@ class Diverged(CurveRule):
     ] = 0.5
     from_zero: Annotated[float, Threshold("loss that a rise from a printed 0 is measured by", "", "design", gt=0)] = 1.0
     multiple: Annotated[
-        float, Threshold("end over the best level, of a rise that goes on for half of the run", "ratio", "design", gt=1)
+        float, Threshold("end over the best level, of a rise over half of the run", "ratio", "design", gt=1)
     ] = 2.0
     least_rise: Annotated[float, Threshold("the same rise as a share of the descent", "fraction", "design", gt=0)] = (
         0.05

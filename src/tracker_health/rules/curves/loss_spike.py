@@ -21,15 +21,15 @@ class LossSpike(Probe):
     """The loss jumps far above its level, and comes back.
 
     What it finds:
-        Single points or short stretches of the training loss that lie far above what came before.
+        Single points or short stretches of the training loss that are far above what came before.
 
     Why it matters:
         The cause is a corrupt batch, or a step that moved the weights far away. Each spike costs training time, and the
         loss may not recover from the next one.
 
     How it decides:
-        A causal Hampel filter. A spike lies `sigmas` robust deviations above the median before it. The
-        logarithm of a positive loss lies as many of its own noise above. It is as high as `share` of the
+        A causal Hampel filter. A spike is `sigmas` robust deviations above the median before it. The
+        logarithm of a positive loss is as many of its own noise above. It is as high as `share` of the
         descent, and `tail_factor` times as high as every point below `sigmas`. Close spikes are one. Warn when
         there are `repeated` of them, or one rises past the start by `single_share` of the descent. Fail when
         the last `min_lasting` points or more are still up there, past the start by as much. More points than a
@@ -43,7 +43,7 @@ class LossSpike(Probe):
         train_loss: 4 3.5 3.1 2.8 2.5 2.3 2.2 2.1 2 2.1 2 2.1 2 2.1 2 2.1 2 2.1 2 2.1 9 2.1 2 2.1 2 2.1 2 2.1 2 2.1 2
           2.1 2 2.1 2 2.1 2 2.1 2 2.1
         gives: spikes 1, tallest 6.9, low 2.05
-        warn: 9 lies 6.9 above its level of 2.1, and past the start of 4 by more than `single_share` of the descent of
+        warn: 9 is 6.9 above its level of 2.1, and past the start of 4 by more than `single_share` of the descent of
           1.95.
 
     What to do:

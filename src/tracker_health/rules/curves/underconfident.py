@@ -30,13 +30,13 @@ class Underconfident(CurveRule):
     How it decides:
         Params or last layer say the answers C, if the loss begins near ln C. Else the loss does, unless twice 1 / C are
         right then. From `min_classes` on, two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when both add
-        up to L, `slack` less or `unsure` of the accuracy more. No loss may lie clearly below L - 1. It must lie below
+        up to L, `slack` less or `unsure` of the accuracy more. No loss may be clearly below L - 1. It must be below
         guessing, likely `least_excess` above the least for that accuracy. Without accuracies, warn at `floor_share`
         above L - 1.
 
     Known limits:
         Losses of bounded logits (cosines at a high temperature) are underconfident on purpose. A loss with other terms
-        in it may look so, and so may one that contrasts samples, beside the accuracy of a probe.
+        in it may look so, and so may one that contrasts samples, next to the accuracy of a probe.
 
     Worked example:
         train_loss: 2.30 2.1 1.9 1.75 1.65 1.6 1.56 1.53 1.52 1.51 1.5 1.5
@@ -126,7 +126,7 @@ class _End(NamedTuple):
         return 1.0 - self.wrong.value
 
     def surplus(self, chance: Chance) -> float:
-        """How far, at least, the loss likely lies above that of a calibrated model.
+        """How far, at least, the loss is likely above that of a calibrated model.
 
         That model gives its answers the probability that they are right, and all other answers the same one.
         """

@@ -31,7 +31,7 @@ class LossIdentity(Probe):
         is not finite, the loss must not be finite either. It needs `min_points` points.
 
     Known limits:
-        Needs the values of single steps: the mean of a barrier over several samples lies above the barrier of their
+        Needs the values of single steps: the mean of a barrier over several samples is above the barrier of their
         mean. Needs lam and tau among the params.
 
     Worked example:
@@ -42,7 +42,7 @@ class LossIdentity(Probe):
         param lam: 10
         param tau: 0.5
         gives: steps 5, off 5, largest 1
-        warn: 10 * (0.5 - 0.5) is 0, so that the loss should be the nll; it lies 1 above at all 5 steps.
+        warn: 10 * (0.5 - 0.5) is 0, so that the loss should be the nll; it is 1 above at all 5 steps.
 
     What to do:
         Log the terms of the same batch that the loss was made of; compare lam and tau to those in the code.
@@ -66,7 +66,7 @@ class LossIdentity(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         barrier, (nll, loss), kl = barrier_of(evidence), losses_of(evidence), evidence.find("kl")
         if barrier is None or nll is None or loss is None:
-            said = "param that says what regularises it" if barrier is None else "nll with a loss beside it"
+            said = "param that says what regularises it" if barrier is None else "nll with a loss next to it"
             return Finding.skipped(f"there is no {said}")
         if not barrier.is_divergence:
             return self._compared(barrier, loss, nll, None)

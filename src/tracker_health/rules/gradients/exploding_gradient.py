@@ -31,7 +31,7 @@ class ExplodingGradient(Probe):
         The weights are in a region where the loss is steep and training cannot settle. A NaN is often next.
 
     How it decides:
-        On the curve of the norm's logarithm. Fail when its last two levels lie clearly above its lowest, by
+        On the curve of the norm's logarithm. Fail when its last two levels are clearly above its lowest, by
         `factor`. The loss or the reward, where one is logged, must end clearly worse than its best level. It
         needs `min_points` points.
 

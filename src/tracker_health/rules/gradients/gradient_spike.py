@@ -29,11 +29,11 @@ class GradientSpike(Probe):
         one had no effect. This rule finds those that did harm.
 
     How it decides:
-        A causal Hampel filter on the logarithm of the norm. A spike lies `sigmas` robust deviations above the
-        median before it, and `leap` times as high. It does harm when the loss's level after it lies clearly
+        A causal Hampel filter on the logarithm of the norm. A spike is `sigmas` robust deviations above the
+        median before it, and `leap` times as high. It does harm when the loss's level after it is clearly
         above the one before it, by `effect_share` of the descent. Warn at the first that does. Warn also at
         `repeated` norms or more that are `wild` times as high as the median before them, and as that of all.
-        The norm to clip at lies above `usual` of all. It needs `min_points` points.
+        The norm to clip at is above `usual` of all. It needs `min_points` points.
 
     Known limits:
         Averaged logs hide spikes. Harm that is over within a fortieth of the run is not seen.
@@ -42,7 +42,7 @@ class GradientSpike(Probe):
         grad_norm: 1.1 0.9 1 1.1 0.9 1 1.1 0.9 1 1.1 0.9 1 50 1.1 0.9 1 1.1 0.9 1 1.1 0.9 1 1.1 0.9
         train_loss: 4 3.6 3.3 3 2.8 2.6 2.4 2.3 2.2 2.1 2 1.9 1.9 3.4 3.3 3.2 3.1 3 2.9 2.8 2.7 2.6 2.5 2.4
         gives: spikes 1, harmful 1, usual 1.1
-        warn: after a norm of 50, where 1 is usual, the loss lies 1.3 higher, clearly more than 0.3 of its descent of 2.
+        warn: after a norm of 50, where 1 is usual, the loss is 1.3 higher, clearly more than 0.3 of its descent of 2.
 
     What to do:
         Clip gradients at the norm given; look at the batch of the step.

@@ -25,7 +25,7 @@ class LossScale(Probe):
         A loss scale that falls below 1, or that is halved again and again, in the log or in the checkpoint.
 
     Why it matters:
-        The scaler halves its scale each time a gradient overflows, and skips the step. A scale that goes on falling
+        The scaler halves its scale each time a gradient overflows, and skips the step. A scale that keeps falling
         means that every step is skipped: the run looks alive and learns nothing.
 
     How it decides:

@@ -31,7 +31,7 @@ class VanishingGradient(Probe):
     How it decides:
         The logged norm has collapsed when all but `spared` of its second half is 0, or at most `collapse` of
         its start. Warn when the loss came down by less than `learnt` of its start, or not clearly; for zeros,
-        `solved`. Beside a loss that need not come down warn of zeros where no reward clearly rose. In a
+        `solved`. Next to a loss that need not come down warn of zeros where no reward clearly rose. In a
         checkpoint Adam's second moments tell the gradients' sizes. Warn when they fall in order towards the
         first layer, by more than `depth_ratio`, in most kinds of matrices of `min_layers` layers. It needs
         `min_points` points.
@@ -86,7 +86,7 @@ class VanishingGradient(Probe):
         ratios = evidence.parameters.along_the_depth(self.min_layers, known=loss is not None)
         if (finding is None or finding.verdict is Verdict.PASS) and ratios:
             finding = self._of_layers(ratios, self._came_down(loss, self.solved))
-        why = "neither enough gradient norms beside a loss, nor second moments of as many matrices as are needed"
+        why = "neither enough gradient norms next to a loss, nor second moments of as many matrices as are needed"
         return finding or Finding.skipped(why)
 
     def _over_time(self, norm: Curve, loss: Curve | None, evidence: Evidence) -> Finding:

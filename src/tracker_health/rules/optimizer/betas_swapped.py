@@ -34,8 +34,8 @@ class BetasSwapped(Probe):
         and what keeps the same two moments, value by value, and has two betas.
 
     Known limits:
-        Needs the optimizer's groups beside its second moments. (0.95, 0.9) may be a slip as well, and does little harm.
-        If the betas have a schedule, their values in the checkpoint count.
+        Needs the optimizer's groups next to its second moments. (0.95, 0.9) may be a slip as well, and does little
+        harm. If the betas have a schedule, their values in the checkpoint count.
 
     Worked example:
         group: betas=0.999,0.9

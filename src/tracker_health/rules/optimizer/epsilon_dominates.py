@@ -36,10 +36,10 @@ class EpsilonDominates(Probe):
         Pass when it came down by `healthy_descent`, and warn otherwise. It needs `min_steps` optimizer steps.
 
     Known limits:
-        Needs the optimizer's groups beside its second moments. A model that has memorised its samples to the last digit
-        has gradients as small as that: its loss has come down. An eps of a few times the gradients passes: it slows a
-        training as a smaller rate would. In 31 small models eps ended at three to ten times the gradients, and 17 of
-        them had learnt as much as others. Those that had not learnt at all are recognised by their loss.
+        Needs the optimizer's groups next to its second moments. A model that has memorised its samples to the last
+        digit has gradients as small as that: its loss has come down. An eps of a few times the gradients passes: it
+        slows a training as a smaller rate would. In 31 small models eps ended at three to ten times the gradients, and
+        17 of them had learnt as much as others. Those that had not learnt at all are recognised by their loss.
 
     Worked example:
         train_loss: 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3

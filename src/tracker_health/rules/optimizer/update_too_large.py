@@ -32,7 +32,7 @@ class UpdateTooLarge(Probe):
         points, and lost no more than `lost_again` of that. It needs `min_steps` optimizer steps.
 
     Known limits:
-        Needs Adam's state and the weights beside it. Matrices in front of a normalisation take large steps, as their
+        Needs Adam's state and the weights next to it. Matrices in front of a normalisation take large steps, as their
         scale does not matter. Without a loss such a model may get a warning. Small weights of an adapter that has just
         begun make the ratio large; its second factor is left out.
 

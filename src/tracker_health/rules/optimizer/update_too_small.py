@@ -35,9 +35,9 @@ class UpdateTooSmall(Probe):
         steps.
 
     Known limits:
-        Needs the state of Adam, or of SGD with a momentum, and the weights beside it; of SGD a loss as well. A learning
-        rate for a short final phase of training is small on purpose. If nothing names the base model, that looks the
-        same.
+        Needs the state of Adam, or of SGD with a momentum, and the weights next to it; of SGD a loss as well. A
+        learning rate for a short final phase of training is small on purpose. If nothing names the base model, that
+        looks the same.
 
     Worked example:
         train_loss: 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3
@@ -73,7 +73,7 @@ class UpdateTooSmall(Probe):
         float, Threshold("the same of a fine-tune", "fraction", "calibration", gt=0)
     ] = 0.0125  # fmt: skip
     exploded: Annotated[
-        float, Threshold("scale of the weights beside which every step looks small", "ratio", "design", gt=1)
+        float, Threshold("scale of the weights compared with which every step looks small", "ratio", "design", gt=1)
     ] = 200.0
 
     @property
@@ -83,8 +83,9 @@ class UpdateTooSmall(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         size, reach, scale = update_size(evidence), reach_of_momentum(evidence), evidence.parameters.weight_scale
         if scale > self.exploded:
-            why = f"the weights exploded to {number(scale)} times their usual size: beside them every step looks small"
-            return Finding(verdict=Verdict.SKIP, message=f"{why} (see WGT004)")
+            why = f"the weights exploded to {number(scale)} times their usual size"
+            message = f"{why}: compared with them every step looks small (see WGT004)"
+            return Finding(verdict=Verdict.SKIP, message=message)
         if size is not None and size.scheduled:
             measured = {"update_ratio": size.ratio, "peak_rate": size.rate}
             usual = " (usual 0.02 to 2 %)"

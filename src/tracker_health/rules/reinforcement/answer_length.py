@@ -35,7 +35,7 @@ class AnswerLength(Probe):
 
     How it decides:
         Warn when the share of answers that are cut clearly begins below `seldom_cut` and clearly ends above
-        `most_cut`. Warn when the share lies clearly above `often_cut` in the second half. That passes where more
+        `most_cut`. Warn when the share is clearly above `often_cut` in the second half. That passes where more
         answers are right than at first, and where the share falls while the reward rises. Warn when lengths
         that clearly began above `empty` clearly end below it. Where a param has the limit, lengths may go from
         below `short` of it to above `full`. Then warn when a held-out reward or the share of right answers is

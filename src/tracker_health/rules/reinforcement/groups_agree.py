@@ -27,7 +27,7 @@ class GroupsAgree(Probe):
         A group whose answers all get the same reward has advantages of 0. What the run costs goes into such groups.
 
     How it decides:
-        The share of groups without spread must clearly lie above `most_flat` in the second half. Warn when it
+        The share of groups without spread must clearly be above `most_flat` in the second half. Warn when it
         also did in the first `early` of the run, when nothing was solved yet. Warn, too, when the reward for
         right answers ends clearly below `right`. It passes where right answers end likely above `solved` or
         above their start, and where the share clearly fell.

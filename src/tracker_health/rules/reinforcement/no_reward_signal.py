@@ -40,7 +40,7 @@ class NoRewardSignal(Probe):
     How it decides:
         A point is silent where no group has any spread, where rewards have none up to rounding, or where the
         gradient is exactly 0. Fail when by one of these a share `most_silent` of all points is silent. Warn
-        when in the second half the share of groups without spread lies clearly above `most_flat`. It passes when
+        when in the second half the share of groups without spread is clearly above `most_flat`. It passes when
         the reward clearly rose, and where nearly all answers are right at the end. Then groups agree because the
         task is solved.
 

@@ -33,10 +33,10 @@ class PolicyDivergence(PolicyRule):
         jumps, the policy has usually lost its language, and estimates of its gradient are worthless.
 
     How it decides:
-        A straight line's second half lies three times as high as its first. The KL blew up when its second half
-        lies clearly above `growth` times its first half. It is far when its end lies clearly above its first
+        A straight line's second half is three times as high as its first. The KL blew up when its second half
+        is clearly above `growth` times its first half. It is far when its end is clearly above its first
         value and `most`, or `most_of_answer` where its name says that it is a sum. That of one update
-        (approx_kl) is far when it clearly lies above `of_update` in a `stretch` of the run. Warn of both when
+        (approx_kl) is far when it is clearly above `of_update` in a `stretch` of the run. Warn of both when
         the reward stood, or fell from its best level. Warn of a far one when the held-out reward did not likely
         rise, or no more than `gone` of the entropy is left. Fail when the reward clearly fell. With a
         coefficient of 0, only growth counts. A reward stood when it did not likely rise, and rose by less than
@@ -92,7 +92,7 @@ class PolicyDivergence(PolicyRule):
         return wrong(curve, reward, f"the policy left its course: {course(curve)}", _REMEDY, since)
 
     def _is_far(self, evidence: Evidence, curve: Curve) -> float:
-        """The limit beyond which the divergence lies: of one update in any quarter, of a reference at the end; else 0.
+        """The limit beyond which the divergence is: of one update in any quarter, of a reference at the end; else 0.
         With a coefficient of 0 nothing is meant to hold the policy, and only its growth counts.
         """
         if is_of_one_update(curve.series):

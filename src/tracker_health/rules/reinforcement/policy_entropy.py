@@ -29,7 +29,7 @@ class PolicyEntropy(PolicyRule):
 
     How it decides:
         An entropy that begins above 0 collapsed when it ends clearly below `collapse` of its start. It exploded
-        when it ends clearly above `explosion` times its start. Warn when the reward stood. Warn, too, beside a
+        when it ends clearly above `explosion` times its start. Warn when the reward stood. Warn, too, next to a
         reward that rose, where no more than `gone` of the entropy is left. Either it went in the first `early`
         of the run, and the policy did not learn. Or the reward gains less than `late_gain` of its rise in the
         second half, and the task is known to be unsolved: right answers stay clearly below `right`, or the
@@ -95,7 +95,7 @@ class PolicyEntropy(PolicyRule):
         return harmless(curve, reward)
 
     def _is_gone_for_nothing(self, evidence: Evidence, curve: Curve, reward: Reward) -> bool:
-        """Whether next to no entropy is left from early on, or where the reward stands before the task is solved."""
+        """Whether next to no entropy is left from early on, or where the reward is before the task is solved."""
         early = curve.between(self.early, 1.0).surely_below(self.gone * curve.head.value)
         if early and not learnt(evidence, reward):
             return True

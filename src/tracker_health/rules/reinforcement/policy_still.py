@@ -28,7 +28,7 @@ class PolicyStill(Probe):
         What samples are drawn with never changes. The value function may learn, and rewards may drift by luck.
 
     How it decides:
-        Two things must stand still, each of `min_points` points. The divergence lies below `still` in size at a share
+        Two things must stand still, each of `min_points` points. The divergence is below `still` in size at a share
         `most_still` of its points. The entropy changes by less than `entropy_change` of its largest size. Then warn. It
         passes where the reward clearly rose, by half of what its levels span.
 

@@ -35,7 +35,7 @@ class RewardHacked(Probe):
         part does not count where more answers are right at the end. Warn, too, when the reward rose by more
         than `least_rise` of its start, and what was meant did not. It rose by less than `least_held_out`, and
         by less than `least_share` of the reward's rise. That is a held-out reward, or the share of right
-        answers. It must lie between 0 and 1, and end clearly below `solved`.
+        answers. It must be between 0 and 1, and end clearly below `solved`.
 
     Known limits:
         A penalty may have to rise for a task to be done. If rewards conflict, one of them falls by design.

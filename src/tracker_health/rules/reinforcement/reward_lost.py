@@ -132,7 +132,7 @@ class RewardLost(Probe):
         rose = any(_rise(other).surely_above(0.0) for other in others)
         if not _is_constant(reward) or not (alone or (worse and not rose)):
             return None
-        stood = f"stood at {number(_levels(reward)['end'])} throughout, for {reward.points} points"
+        stood = f"stayed at {number(_levels(reward)['end'])} throughout, for {reward.points} points"
         said = f"{stood}: nothing that the agent did changed it"
         return _finding(Verdict.WARN, reward, said, _NEVER, int(reward.steps[0]), kind="constant")
 

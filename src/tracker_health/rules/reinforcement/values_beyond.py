@@ -33,7 +33,7 @@ class ValuesBeyond(Probe):
         and advantages are nothing but their error.
 
     How it decides:
-        Warn when the level of a loss of values in the second half lies clearly above `most`, by its logarithm.
+        Warn when the level of a loss of values in the second half is clearly above `most`, by its logarithm.
         The reward must have stood, in an environment that does not count as solved. A reward stood when it did
         not likely rise, and rose by less than half of what its levels span.
 

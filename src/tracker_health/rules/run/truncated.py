@@ -41,10 +41,10 @@ class Truncated(Probe):
         there too, the run is skipped. A run that stopped early by the training loss, without recording it, looks like
         one that was cut off. A `patience` in the params, the checkpoint or the console counts as a record. In a log of
         every k-th epoch a run counts as done up to the next point. A mid-training checkpoint counts if the next one of
-        its folder is overdue by three times, and by five minutes. Steps that may be rows or samples count beside a
+        its folder is overdue by three times, and by five minutes. Steps that may be rows or samples count next to a
         checkpoint's own, or where a metric has a point for each epoch. Where steps and epochs are planned, whichever
         comes first ends the run. An optimizer that was made again for a second stage looks like one that lost its
-        state. So does a copied folder in which training goes on.
+        state. So does a copied folder in which training continues.
 
     Worked example:
         param max_steps: 1000
@@ -102,7 +102,7 @@ class Truncated(Probe):
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         stopping, rested = early_stopping(evidence), rests(evidence, self.rest)
         if progress.snapshot or stopping or rested:
-            why = "the run goes on, or this is a checkpoint of its middle"
+            why = "the run is still running, or this is a checkpoint of its middle"
             if stopping or rested:
                 why = f"early stopping was on ({stopping})" if stopping else f"it may have been stopped early: {rested}"
             return Finding(

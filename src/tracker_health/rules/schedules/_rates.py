@@ -15,7 +15,7 @@ from tracker_health.facts.rates import learning_rates
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """The rates of the group with the highest one, and the training loss beside them. ``tiny``: a rate over the peak
+    """The rates of the group with the highest one, and the training loss next to them. ``tiny``: a rate over the peak
     that is almost zero.
     """
 
@@ -61,7 +61,7 @@ class Rates:
 
     @property
     def where(self) -> tuple[int, ...]:
-        """The step from which the rate lay at its floor, or all steps of a rate that never came down."""
+        """The step from which the rate was at its floor, or all steps of a rate that never came down."""
         steps = self.series.steps
         return (self.floor_step,) if self.floor < self.peak else (int(steps[0]), int(steps[-1]))
 

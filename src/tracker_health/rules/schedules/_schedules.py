@@ -1,4 +1,4 @@
-"""What a checkpoint and the params say of the learning rate's schedule, beside the metrics."""
+"""What a checkpoint and the params say of the learning rate's schedule, next to the metrics."""
 
 from __future__ import annotations
 

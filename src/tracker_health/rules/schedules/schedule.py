@@ -29,7 +29,7 @@ class Schedule(Probe):
         Of `min_points` logged rates or more, those of the group with the highest; without any, what a saved
         scheduler gives. Fail when every rate is 0. Warn when more than `zero_share` of them are `almost_zero`
         of the peak. A log that rounds them is excused where the loss clearly falls: its last digit is
-        `floor_rate` of the peak. Warn when as many lie at a floor of `floor_rate` of the peak or less, which
+        `floor_rate` of the peak. Warn when as many are at a floor of `floor_rate` of the peak or less, which
         was reached gradually while the loss clearly fell. Warn when the rate only rose, `least_rises` times or
         more, to over twice its first value, and stood last no longer than before. A loss that came down and
         whose last quarter has less than `late_share` of the descent excuses that. Without any rates, warn when
@@ -113,7 +113,7 @@ class Schedule(Probe):
             return "" if rates.is_rounded(self.floor_rate) else said
         if low and rates.came_down_gradually and rates.loss_fell_until_the_floor:
             where = f"at its floor of {number(rates.floor)} for {percent(resting)} of the run, after a peak of {peak}"
-            return f"the learning rate lay {where}: the loss was still falling when it came there"
+            return f"the learning rate was {where}: the loss was still falling when it came there"
         if rates.rises_to_the_end(self.least_rises) and not settled:
             first, last = contrast(rates.first, rates.peak)
             return f"the learning rate was still rising when the run ended, from {first} to {last}"

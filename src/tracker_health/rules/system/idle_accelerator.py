@@ -70,7 +70,7 @@ class IdleAccelerator(Probe):
             if measured["data_share"] > self.data_share:
                 found.append(f"{percent(measured['data_share'])} of a step's time went into waiting for data")
         if not measured:
-            return Finding(verdict=Verdict.SKIP, message="there is no time of whole steps beside the time for data")
+            return Finding(verdict=Verdict.SKIP, message="there is no time of whole steps next to the time for data")
         if not found:
             return Finding(verdict=Verdict.PASS, message="the accelerator was at work", measured=measured)
         return Finding(

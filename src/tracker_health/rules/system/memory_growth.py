@@ -17,7 +17,7 @@ class MemoryGrowth(Probe):
     """Memory rises steadily: a leak.
 
     What it finds:
-        Memory of the device or the host that goes on growing after warm-up.
+        Memory of the device or the host that keeps growing after warm-up.
 
     Why it matters:
         Sooner or later the process is killed for it, often hours into a run.

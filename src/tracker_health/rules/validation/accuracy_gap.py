@@ -36,12 +36,12 @@ class AccuracyGap(Probe):
         accuracy gained since guessing. That is `least_gain` at least. Without a training accuracy, the wrong
         answers count that its cross-entropy leaves room for. Warn also when the validation accuracy ends clearly
         below its best: by `least_fall` and `fall_share` of its gain. Meanwhile that of the training must have
-        lost no more than `train_lost`, and the validation loss lie clearly above its best. It needs `min_points`
+        lost no more than `train_lost`, and the validation loss be clearly above its best. It needs `min_points`
         points.
 
     Known limits:
         Needs 5 evaluations. A loss of both accuracies is a divergence, which the loss shows. An accuracy of another
-        task than the training's, or of whole sequences beside that of tokens, does not count as a smaller gain.
+        task than the training's, or of whole sequences next to that of tokens, does not count as a smaller gain.
 
     Worked example:
         train_accuracy: 0.3 0.5 0.7 0.8 0.9 0.95 0.98 0.99 1 1 1 1
@@ -107,7 +107,7 @@ class AccuracyGap(Probe):
         return Finding.passed(f"the validation {shares.name} ends at {accuracy_said(shares.end)}", {"end": shares.end})
 
     def _apart(self, shares: Shares, curve: Curve, train: Curve | None, chance: Chance | None) -> Finding | None:
-        """The finding that the two lie too far apart."""
+        """The finding that the two are too far apart."""
         if train is None:
             return None
         reached, followed = (one.between(self.late, 1.0) for one in (train, curve))

@@ -22,7 +22,7 @@ class Overfit(CurveRule):
 
     What it finds:
         A validation loss that ends clearly above its best level, or far above the training loss, while the training
-        loss goes on falling.
+        loss keeps falling.
 
     Why it matters:
         From the best level on the model memorises its training samples. The last checkpoint is not the best one.
@@ -46,7 +46,7 @@ class Overfit(CurveRule):
         train_loss: 2.3 1.6 1.2 0.9 0.7 0.5 0.4 0.3 0.25 0.2 0.15 0.1
         val_loss: 2.1 1.6 1.3 1.2 1.15 1.2 1.3 1.4 1.5 1.6 1.7 1.8
         gives: rise_share 0.5319, best 1.175, end 1.8
-        warn: 1.8 lies 0.62 above the best level of 1.18, which is half of it, while the training loss fell to 0.1.
+        warn: 1.8 is 0.62 above the best level of 1.18, which is half of it, while the training loss fell to 0.1.
 
     What to do:
         Take the checkpoint at the minimum, and stop there the next time; more data, augmentation, dropout or weight

@@ -74,7 +74,7 @@ class ScoreAtWorst(Probe):
             return Finding.skipped(f"no score has {self.min_evaluations} finite values between 0 and 1, or 0 and 100")
         found = [(self._at_worst(one), one) for one in scores]
         worst = [(at, one) for at, one in found if at >= self.share * len(one.series) and self._is_worst_at_end(one)]
-        # Of several that should rise all must be so: one at 0 beside others is a class, or a matter of its threshold.
+        # Of several that should rise all must be so: one at 0 next to others is a class, or a matter of its threshold.
         rising = sum(one.higher for one in scores)
         worst = [(at, one) for at, one in worst if not one.higher or sum(two.higher for _, two in worst) == rising]
         if not worst or not training_falls(evidence):

@@ -29,7 +29,7 @@ class ScoreLost(Probe):
         The score's course is turned so that lower is better. Its best is the lowest of overlapping parts. Warn
         when the end is clearly worse than the best by `fall_share` of what had been gained since the start. It
         must be worse by `of_scale` of the scale, too: of an error its best value, of a share 1 or 100. The best
-        lies `min_after` evaluations or more before the end. A score that never got better must clearly fall from
+        is `min_after` evaluations or more before the end. A score that never got better must clearly fall from
         evaluation to evaluation, by `without_gain` of the best of an error, or of the scale. It needs
         `min_evaluations`. Of several scores more than half must be lost.
 
@@ -40,7 +40,7 @@ class ScoreLost(Probe):
     Worked example:
         higher_better_val f1: 0.2 0.4 0.6 0.7 0.75 0.76 0.75 0.6 0.5 0.45 0.42 0.4
         gives: best 0.75, end 0.41, fall_share 0.618
-        warn: 0.41 lies 0.34 below the best level, 62 % of the 0.55 that was gained since 0.2.
+        warn: 0.41 is 0.34 below the best level, 62 % of the 0.55 that was gained since 0.2.
 
     What to do:
         Take the checkpoint at the best score, and stop there the next time. Look at what the score measures and the

@@ -31,7 +31,7 @@ class ScoreStandsStill(Probe):
 
     How it decides:
         After the first fifth of the values, `min_still` of them or more. Warn when they span less than `still`,
-        and the highest lies between `constant_above` and a half. Where the training loss did not clearly come
+        and the highest is between `constant_above` and a half. Where the training loss did not clearly come
         down, warn below `constant_below` instead, and above nothing. Of other scores than accuracies and areas
         all have to stand. Warn, too, when all scores are one number from the first of `min_still` evaluations
         to the last, and not their best one. A training loss that was logged must have come down, and a

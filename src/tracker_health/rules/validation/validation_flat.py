@@ -28,7 +28,7 @@ class ValidationFlat(CurveRule):
 
     How it decides:
         Warn when the training loss clearly fell by `train_descent` of its start, and the validation loss did not. That
-        means three things. It did not clearly fall. Its second half likely lies less than `min_gain` of its start below
+        means three things. It did not clearly fall. Its second half is likely less than `min_gain` of its start below
         that start. Its best level is no further than `train_descent` below the start of the training loss.
 
     Known limits:

@@ -35,7 +35,7 @@ class WeightScale(Probe):
 
     Known limits:
         Needs matrices in a file of weights, and no adapter. Models that scale their layers otherwise (sine networks,
-        some of muP's) lie below. Without a loss they get a warning.
+        some of muP's) are below. Without a loss they get a warning.
 
     Worked example:
         weights fc1.weight 4x4: 5*16

@@ -1,4 +1,4 @@
-"""What people answered to a verdict: each entry a mark of its own, and the marks beside the verdict.
+"""What people answered to a verdict: each entry a mark of its own, and the marks next to the verdict.
 
 An entry is never part of a value that someone else writes as well. The marks follow from all entries; whoever writes
 them looks again afterwards, and writes them again where an entry has come since.
@@ -67,7 +67,7 @@ def settle(run: StoredRun, now: float) -> None:
 
 
 def wanted_beside(run: StoredRun, now: float) -> AnswerMarks | None:
-    """The marks that belong beside the verdict, None where they are there."""
+    """The marks that belong next to the verdict, None where they are there."""
     marks = run.record.marks()
     entries = entries_on(marks)
     return changed_answers(marks, Written.of(marks).tags, entries, run.record.evidence() if entries else "", now)

@@ -7,7 +7,7 @@ from tracker_health.judge.annotations import PAGE_FILE, PICTURE_FILE, REPORT_FIL
 from tracker_health.stores.base import Overtaken
 
 HEALTH_FOLDER = "health"
-"""Where our files lie, at the top of a run's folder or artifacts."""
+"""Where our files are, at the top of a run's folder or artifacts."""
 
 OUR_FILES = frozenset({REPORT_FILE, PAGE_FILE, PICTURE_FILE})
 """What an annotator may leave there: of a file with another name nobody can tell whose it is but by a record."""

@@ -259,7 +259,7 @@ def presumed(marks: Marks) -> Written:
 
 
 def ours_on(marks: Marks, naming: Callable[[str], str] = str) -> Ours:
-    """What of ours is on a run, as its marks say. ``naming``: where a mark lies; several may share a tag."""
+    """What of ours is on a run, as its marks say. ``naming``: where a mark is; several may share a tag."""
     written = Written.of(marks)
     own = written.names | ours_by_form(marks)
     own |= {DIGEST, WRITTEN} if is_annotated(marks) else set()
@@ -278,7 +278,7 @@ def ours_on(marks: Marks, naming: Callable[[str], str] = str) -> Ours:
 def changed_answers(
     marks: Marks, own: frozenset[str], entries: Iterable[Acknowledgement], evidence: str, now: float
 ) -> AnswerMarks | None:
-    """The marks that belong beside the verdict on a run, None where they are there, and while someone annotates.
+    """The marks that belong next to the verdict on a run, None where they are there, and while someone annotates.
 
     ``own``: the names of marks that are ours by the run's record. Someone may have annotated the run since, so a mark
     of our form on a run with ``entries`` is ours as well; any other is its owner's, and left as it is.

@@ -412,8 +412,8 @@ class Writing:
         return dict.fromkeys(sorted(name for name in self._earlier.names.difference(names) if name in self._before))
 
     def _loose(self, seen_of_end: str) -> dict[str, str | None]:
-        """The marks beside an annotation that it settles: what was seen of the run's end, and what was only tried out.
-        Of a run that is over, also what was said while it went on.
+        """The marks next to an annotation that it settles: what was seen of the run's end, and what was only tried out.
+        Of a run that is over, also what was said while it was running.
         """
         ours = ours_by_form(self._marks)
         gone = {SHADOW, *({LIVE, STOP} if self._run.record.is_over else ())} & ours

@@ -21,7 +21,7 @@ from tracker_health.stores.common.record import (
 ANNOTATION_FILE = "annotation.json"
 ANNOTATION_SCHEMA = "tracker-health/annotation/1"
 _ALONE = {VERDICT: "verdict", DIGEST: "digest", NOTE: "note", EXIT: "exit", SHADOW: "shadow"}
-"""What stands beside the tags and metrics in it, by the name of its mark."""
+"""What is next to the tags and metrics in it, by the name of its mark."""
 
 
 def is_record(document: Any) -> bool:

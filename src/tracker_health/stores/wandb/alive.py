@@ -1,4 +1,4 @@
-"""Whether the process that writes a run's log is still there. A log that goes on must not be replaced under it."""
+"""Whether the process that writes a run's log is still there. One that is still written must not be replaced."""
 
 from __future__ import annotations
 

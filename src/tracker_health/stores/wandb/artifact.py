@@ -195,5 +195,5 @@ class _ArtifactFiles(FilesOfArtifact):
     """The files of one artifact, fetched whole."""
 
     def open(self, file: RunFile) -> RandomAccess:
-        """The file, fetched whole: weights that lie alone are read where all of them are here."""
+        """The file, fetched whole: weights that are alone are read where all of them are here."""
         return LocalFile(self.local(file))
