@@ -371,7 +371,7 @@ def rewards() -> Iterator[Entry]:
         train_reward=near(stays, 71), reward_spread=np.zeros(n), flat_share=np.ones(n),
     )  # fmt: skip
     yield of(
-        "reward-stands", "Reward stands", "Rewards differ within groups, yet the mean never moves.",
+        "reward-stands", "Reward stalls", "Rewards differ within groups, yet the mean never moves.",
         train_reward=near(stays, 72, 0.01), reward_spread=near(np.full(n, 0.3), 73, 0.01), kl=np.zeros(n),
     )  # fmt: skip
     yield of(
@@ -417,7 +417,7 @@ def rewards() -> Iterator[Entry]:
         names={"objective_loss": "train/value_loss"},
     )  # fmt: skip
     yield of(
-        "part-stands", "Part of the reward stands", "The total rises; the part that was meant stays at the bottom.",
+        "part-stands", "Part of the reward stalls", "The total rises; the part that was meant stays at the bottom.",
         train_reward=near(0.2 + 0.8 * t, 102), reward_part=np.abs(near(np.full(n, 0.02), 103, 0.005)),
         response_length=near(100 + 60 * t, 104, 3),
     )  # fmt: skip

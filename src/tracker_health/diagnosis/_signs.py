@@ -607,7 +607,7 @@ GREW_INTO_THE_LIMIT = _finding(
     "grew-into-the-limit",
     where=lambda facts: not facts.has("RWD001", "RWD003"),
 )
-OTHER_REWARD_FELL = _finding("the reward rose while another one stood or fell", "RWD008")
+OTHER_REWARD_FELL = _finding("the reward rose while another one stalled or fell", "RWD008")
 PART_STANDS = _finding("the reward rose while a part of it stayed at the bottom", "RWD017")
 GROUPS_AGREE = _finding(
     "most groups of answers have no spread, from the beginning on",

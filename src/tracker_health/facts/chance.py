@@ -8,6 +8,7 @@ from math import exp, log
 from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Estimate, Evidence
 from tracker_health.facts.accuracy import Shares, measures, wrong
 from tracker_health.facts.classes import classes, classes_of_head, counts, vocabulary
+from tracker_health.text import number
 
 UNTRAINED = 0.3
 """How far the loss of an untrained model may be from that of guessing, as a share of it."""
@@ -82,6 +83,11 @@ class Chance:
     def said(self) -> str:
         """In words, for people."""
         return f"guessing among {self.answers:.0f} answers"
+
+    @property
+    def level(self) -> str:
+        """The loss, with the digits that people know such numbers by: ``guessing among 10 answers has 2.303``."""
+        return f"{self.said} has {number(self.loss, 4)}"
 
 
 def chance_of(evidence: Evidence) -> Chance | None:

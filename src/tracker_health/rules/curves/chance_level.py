@@ -11,7 +11,7 @@ from tracker_health.facts.intent import is_fine_tuning
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import contrast, number, went
+from tracker_health.text import contrast, went
 from tracker_health.words.verdict import Verdict
 
 
@@ -80,7 +80,7 @@ class ChanceLevel(CurveRule):
         guessed = chance_of_level(evidence) if told is None and not is_fine_tuning(evidence) else None
         if guessed is not None:
             return self._finding(Verdict.WARN, curve, guessed, measured)
-        at = f"; {told.said} has {number(told.loss, 4)}" if told is not None else ""
+        at = f"; {told.level}" if told is not None else ""
         return Finding.passed(f"the loss {went(curve.start.value, curve.end.value)}{at}", measured)
 
     @staticmethod
@@ -91,8 +91,7 @@ class ChanceLevel(CurveRule):
         first, last = contrast(start, curve.end.value)
         return Finding(
             verdict=verdict,
-            message=f"the loss began at {first} and ends at {last}, the chance level "
-            f"({chance.said} has {number(chance.loss, 4)})",
+            message=f"the loss began at {first} and ends at {last}, the chance level ({chance.level})",
             remedy="check that inputs and labels belong together and that the gradient reaches the first layer; then "
             "change the learning rate tenfold",
             measured=measured | {"classes": int(chance.answers), "chance": chance.loss},

@@ -39,9 +39,9 @@ class AnswerLength(Probe):
         answers are right than at first, and where the share falls while the reward rises. Warn when lengths
         that clearly began above `empty` clearly end below it. Where a param has the limit, lengths may go from
         below `short` of it to above `full`. Then warn when a held-out reward or the share of right answers is
-        known, and did not likely rise. Where the reward stood, warn in two more cases. Lengths end clearly below
+        known, and did not likely rise. Where the reward stalled, warn in two more cases. Lengths end clearly below
         `collapse` of their start, or clearly above `explosion` times it. Each is a failure if the reward clearly
-        fell. A reward stood when it did not likely rise, and rose by less than half of what its levels span.
+        fell. A reward stalled when it did not likely rise, and rose by less than half of what its levels span.
 
     Known limits:
         A task whose answers all have the limit's length is cut always, and warned of.

@@ -27,8 +27,8 @@ class PolicyClipping(PolicyRule):
         is clipped the policy that learns is no longer the one that acted.
 
     How it decides:
-        Warn when the clip fraction of the second half is clearly above `most_clipped`, and the reward stood.
-        Fail when the reward clearly fell. A reward stood when it did not likely rise, and rose by less than half
+        Warn when the clip fraction of the second half is clearly above `most_clipped`, and the reward stalled.
+        Fail when the reward clearly fell. A reward stalled when it did not likely rise, and rose by less than half
         of what its levels span.
 
     Known limits:

@@ -37,9 +37,9 @@ class PolicyDivergence(PolicyRule):
         is clearly above `growth` times its first half. It is far when its end is clearly above its first
         value and `most`, or `most_of_answer` where its name says that it is a sum. That of one update
         (approx_kl) is far when it is clearly above `of_update` in a `stretch` of the run. Warn of both when
-        the reward stood, or fell from its best level. Warn of a far one when the held-out reward did not likely
+        the reward stalled, or fell from its best level. Warn of a far one when the held-out reward did not likely
         rise, or no more than `gone` of the entropy is left. Fail when the reward clearly fell. With a
-        coefficient of 0, only growth counts. A reward stood when it did not likely rise, and rose by less than
+        coefficient of 0, only growth counts. A reward stalled when it did not likely rise, and rose by less than
         half of what its levels span.
 
     Known limits:
@@ -110,6 +110,6 @@ class PolicyDivergence(PolicyRule):
 
 
 def _held_out_stands(evidence: Evidence, reward: Reward) -> bool:
-    """Whether a held-out reward stood, and clearly rose by less than half as much as that of training."""
+    """Whether a held-out reward stalled, and clearly rose by less than half as much as that of training."""
     held_out = reward_of(evidence, ("val_reward",))
     return held_out is not None and held_out.stood and held_out.rise.surely_below(reward.rise.value / 2.0)

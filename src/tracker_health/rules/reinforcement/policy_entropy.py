@@ -29,11 +29,11 @@ class PolicyEntropy(PolicyRule):
 
     How it decides:
         An entropy that begins above 0 collapsed when it ends clearly below `collapse` of its start. It exploded
-        when it ends clearly above `explosion` times its start. Warn when the reward stood. Warn, too, next to a
+        when it ends clearly above `explosion` times its start. Warn when the reward stalled. Warn, too, next to a
         reward that rose, where no more than `gone` of the entropy is left. Either it went in the first `early`
         of the run, and the policy did not learn. Or the reward gains less than `late_gain` of its rise in the
         second half, and the task is known to be unsolved: right answers stay clearly below `right`, or the
-        environment's reward does. Fail when the reward clearly fell. A reward stood when it did not likely rise,
+        environment's reward does. Fail when the reward clearly fell. A reward stalled when it did not likely rise,
         and rose by less than half of what its levels span.
 
     Known limits:

@@ -30,8 +30,8 @@ class RateBeyondPolicies(Probe):
 
     How it decides:
         Only for networks, which a loss, a gradient, a divergence or an entropy in the log shows. Warn when the
-        highest learning rate is `most_rate` or more, and the reward stood, in an environment that does not
-        count as solved. A reward stood when it did not likely rise, and rose by less than half of what its
+        highest learning rate is `most_rate` or more, and the reward stalled, in an environment that does not
+        count as solved. A reward stalled when it did not likely rise, and rose by less than half of what its
         levels span.
 
     Known limits:

@@ -29,7 +29,7 @@ class RewardStands(Probe):
         A constant mean shows that updates do not reach the model, are far too small, or point elsewhere.
 
     How it decides:
-        The spread of rewards must clearly begin above 0, and the reward must have stood. A reward stood when it
+        The spread of rewards must clearly begin above 0, and the reward must have stalled. A reward stalled when it
         did not likely rise, and rose by less than half of what its levels span. Warn when the level of the
         second half less that of the first clearly stays below `least_rise` of that spread. Warn when the
         divergence from a reference is 0 at all points: the policy never moved. It passes when the reward clearly

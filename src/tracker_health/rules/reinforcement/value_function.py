@@ -27,8 +27,8 @@ class ValueFunction(PolicyRule):
         adds noise to every update.
 
     How it decides:
-        Warn when the explained variance of the second half is clearly below `least`, and the reward stood.
-        Fail when the reward clearly fell. A reward stood when it did not likely rise, and rose by less than half
+        Warn when the explained variance of the second half is clearly below `least`, and the reward stalled.
+        Fail when the reward clearly fell. A reward stalled when it did not likely rise, and rose by less than half
         of what its levels span.
 
     Known limits:

@@ -34,7 +34,7 @@ class ValuesBeyond(Probe):
 
     How it decides:
         Warn when the level of a loss of values in the second half is clearly above `most`, by its logarithm.
-        The reward must have stood, in an environment that does not count as solved. A reward stood when it did
+        The reward must have stalled, in an environment that does not count as solved. A reward stalled when it did
         not likely rise, and rose by less than half of what its levels span.
 
     Known limits:

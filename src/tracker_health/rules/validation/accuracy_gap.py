@@ -118,14 +118,12 @@ class AccuracyGap(Probe):
         if gain < self.least_gain or not gap.surely_above(at_first + self.gap_share * gain):
             return None
         first, last, other = contrast(1.0 - began, 1.0 - reached.value, 1.0 - followed.value, show=accuracy_said)
-        rose, least = f"rose from {first} to {last}", f"is at least {last}, as its loss shows"
+        went = f"rose from {first} to {last}" if shares.train is not None else f"is at least {last}, as its loss shows"
         measured = {"start": 1.0 - began, "train_end": 1.0 - reached.value, "val_end": 1.0 - followed.value}
+        said = f"the training {shares.name} {went}, that of the validation samples is {other}"
+        said = f"{said}: most of the gain holds for the training samples only"
         return _finding(
-            f"the training {shares.name} {rose if shares.train is not None else least}, that of the validation samples "
-            f"is {other}: most of the gain holds for the training samples only",
-            measured | {"gap_share": (gap.value - at_first) / gain},
-            curve,
-            int(curve.series.steps[0]),
+            said, measured | {"gap_share": (gap.value - at_first) / gain}, curve, int(curve.series.steps[0])
         )
 
     def _fell(
