@@ -10,10 +10,8 @@ from tracker_health.evidence import Evidence, Need
 from tracker_health.evidence.numerics import median
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import percent
+from tracker_health.text import number, percent
 from tracker_health.words.verdict import Verdict
-
-_PERCENT = 100.0  # as all meters report it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +63,7 @@ class IdleAccelerator(Probe):
         if busy:
             measured["utilisation"] = max(busy)
             if max(busy) < self.utilisation:
-                used = percent(max(busy) / _PERCENT)
+                used = f"{number(max(busy))} %"
                 found.append(f"the busiest device was used {used} of the time in the second half of the run")
         if data and step and max(step) > 0:
             measured["data_share"] = max(data) / max(step)

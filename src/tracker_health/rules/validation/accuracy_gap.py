@@ -120,11 +120,10 @@ class AccuracyGap(Probe):
         first, last, other = contrast(1.0 - began, 1.0 - reached.value, 1.0 - followed.value, show=accuracy_said)
         went = f"rose from {first} to {last}" if shares.train is not None else f"is at least {last}, as its loss shows"
         measured = {"start": 1.0 - began, "train_end": 1.0 - reached.value, "val_end": 1.0 - followed.value}
+        measured["gap_share"] = (gap.value - at_first) / gain
         said = f"the training {shares.name} {went}, that of the validation samples is {other}"
         said = f"{said}: most of the gain holds for the training samples only"
-        return _finding(
-            said, measured | {"gap_share": (gap.value - at_first) / gain}, curve, int(curve.series.steps[0])
-        )
+        return _finding(said, measured, curve, int(curve.series.steps[0]))
 
     def _fell(
         self, shares: Shares, curve: Curve, train: Curve | None, chance: Chance | None, evidence: Evidence
