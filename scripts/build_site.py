@@ -1,7 +1,7 @@
 """Build the documentation as a site: ``make site``, or ``python scripts/build_site.py``; pages land in build/site.
 
-docs/ is copied to build/docs first. The changelog and the page for contributors, which lie at the root of the
-repository, are copied beside it, and links to files that are no pages become their names.
+docs/ is copied to build/docs first. The changelog and the page for contributors, which are at the root of the
+repository, are copied next to it, and links to files that are no pages become their names.
 """
 
 from __future__ import annotations

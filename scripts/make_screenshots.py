@@ -100,7 +100,7 @@ def annotated(address: str) -> tuple[str, str]:
 
 
 def tidy(page: Any, link: str) -> None:
-    """Without MLflow's assistant beside the page, and with the columns of the verdict: the page remembers both."""
+    """Without MLflow's assistant next to the page, and with the columns of the verdict: the page remembers both."""
     page.goto(link)
     page.wait_for_selector("text=matching runs", timeout=60_000)
     assistant = page.get_by_text("MLflow Assistant")

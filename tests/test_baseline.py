@@ -265,7 +265,7 @@ def test_a_run_that_goes_on_is_compared_by_the_plan_that_it_and_the_baseline_sha
     found = compared(so_far(reached, level=1.5, params=[(plan, "300")]))
     assert found.votes
     assert found.verdict is Verdict.WARN
-    assert found.message.startswith(f"at step {reached - 1} of 300 the loss lies above the band of 8 healthy runs, by ")
+    assert found.message.startswith(f"at step {reached - 1} of 300 the loss is above the band of 8 healthy runs, by ")
     assert "ended" not in found.message
     assert compared(so_far(reached, params=[(plan, "300")])).verdict is Verdict.PASS
 

@@ -20,7 +20,7 @@ def drawn(monkeypatch):
 def test_the_share_is_of_the_runs_that_were_judged():
     alarms, found, _ = module.calibration("AAA001")
     assert "in 40 of 100 certified healthy validation runs" in alarms
-    assert "1 of them (2.5%)" in alarms
+    assert "1 of them (2.5 %)" in alarms
     assert found == "Of faulty ones it found, by itself: g 9 of 9, f 1 of 9."
 
 

@@ -772,7 +772,7 @@ def test_a_download_is_shown_on_one_line_that_goes_away(capsys):
     with terminal._download_shown("last\x1b[2J.ckpt", 10**9, lambda: 3 * 10**8):
         time.sleep(1.2)
     shown = capsys.readouterr().err
-    assert "last?[2J.ckpt  [######              ]  30% of 1.0 GB" in shown
+    assert "last?[2J.ckpt  [######              ]   30 % of 1.0 GB" in shown
     assert shown.endswith("\r\x1b[K")
     assert "\n" not in shown
 

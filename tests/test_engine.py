@@ -436,7 +436,7 @@ def test_a_measure_only_rule_says_so_and_does_not_vote(with_rules):
     report = with_rules(rule(Verdict.FAIL, measured={"x": 3.0}, score=0.2), config=config)
     result = report.results[0]
     assert (result.verdict, result.votes, result.remedy, result.score) == (Verdict.PASS, False, "", 0.2)
-    assert result.message == "measured only, no vote under preset mine: TST001 measured 3"
+    assert result.message == "measured only, informational under preset mine: TST001 measured 3"
     assert result.measured == {"x": 3.0}
     assert (report.verdict, report.findings) == (Verdict.SKIP, ())
 

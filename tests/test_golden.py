@@ -301,4 +301,4 @@ def test_elsewhere_both_rules_measure_without_a_vote(store):
         result = find(report, code)
         assert not result.votes
         assert result.verdict is Verdict.PASS
-        assert result.message.startswith("measured only, no vote under preset default: ")
+        assert result.message.startswith("measured only, informational under preset default: ")

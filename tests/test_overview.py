@@ -85,7 +85,7 @@ def test_precision_is_the_share_of_what_people_answered_that_was_right():
     lines = list(overview_lines(found))
     assert "3 runs open: somebody still has to look" in lines
     (line,) = [one for one in lines if one.startswith("LOS004 diverged")]
-    assert line.split() == ["LOS004", "diverged", "6", "2", "2", "50%"]
+    assert line.split() == ["LOS004", "diverged", "6", "2", "2", "50", "%"]
 
 
 def test_where_nobody_has_answered_there_is_no_precision():

@@ -108,7 +108,7 @@ def test_precision_is_shown_where_people_have_answered():
     right = acknowledgement(id="1" * 16, who="ana", **entry)
     wrong = acknowledgement(id="2" * 16, who="bo", wrong=True, **entry)
     flagged = [replace(run(number, Verdict.FAIL), acks=acks) for number, acks in enumerate([(right,), (wrong,), ()])]
-    assert rows(page(flagged), "answers") == [["LOS004 diverged", "3", "1", "1", "50%"]]
+    assert rows(page(flagged), "answers") == [["LOS004 diverged", "3", "1", "1", "50 %"]]
     assert "Nobody has answered a verdict yet" in page([run(1, Verdict.FAIL)])
 
 

@@ -1,10 +1,25 @@
+import math
+import re
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tracker_health.text import _printable_character, count, listing, number, printable, without_userinfo
+from tracker_health.text import (
+    _printable_character,
+    contrast,
+    count,
+    ends,
+    listing,
+    number,
+    percent,
+    printable,
+    setting,
+    small_percent,
+    went,
+    without_userinfo,
+)
 
 
 @given(st.text(), st.integers(min_value=1, max_value=300))
@@ -32,7 +47,7 @@ def test_a_long_text_ends_in_an_ellipsis():
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (0.123456, "0.1235"),
+        (0.123456, "0.123"),
         (1.5e-7, "1.5e-07"),
         (12500.0, "12500"),
         (-3.0, "-3"),
@@ -44,6 +59,101 @@ def test_a_long_text_ends_in_an_ellipsis():
 )
 def test_numbers(value, shown):
     assert number(value) == shown
+
+
+def as_number(text):
+    return float(text.removeprefix("under ").removeprefix("over ").removesuffix(" %"))
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64, min_value=-1e30, max_value=1e30)
+
+
+@given(FINITE)
+def test_a_number_is_never_far_from_what_it_shows(value):
+    shown = float(number(value))
+    assert abs(shown - value) <= 0.005 * abs(value)
+    assert not re.fullmatch(r"-0(\.0*)?", number(value))
+    assert abs(float(setting(value)) - value) <= 5e-6 * abs(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (1234.5678, "1235"),
+        (999.7, "1000"),
+        (123456.7, "123457"),
+        (-0.0, "0"),
+        (2.0004, "2"),
+        (0.30000000000000004, "0.3"),
+    ],
+)
+def test_what_is_before_the_point_is_whole(value, shown):
+    assert number(value) == shown
+
+
+def test_a_setting_is_shown_as_it_was_written():
+    assert [setting(value) for value in (0.00015, 2.5e-5, 0.123456, 12500)] == [
+        "0.00015",
+        "2.5e-05",
+        "0.123456",
+        "12500",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [
+        (0.0, "0 %"), (1e-9, "under 0.1 %"), (0.00234, "0.23 %"), (0.1782, "18 %"), (0.07, "7 %"), (0.994, "99 %"),
+        (0.996, "99.6 %"), (0.9996, "over 99.9 %"), (1.0, "100 %"), (1.00001, "over 100 %"), (1.5, "150 %"),
+    ],
+)  # fmt: skip
+def test_shares(share, shown):
+    assert percent(share) == shown
+
+
+@given(st.floats(0.0, 1.0))
+def test_only_what_is_exactly_so_is_none_or_all(share):
+    assert (percent(share) == "0 %") is (share == 0.0)
+    assert (percent(share) == "100 %") is (float(f"{100 * share:.12g}") == 100.0)
+    assert small_percent(share) == percent(share) or share < 0.001
+
+
+NEAR = st.tuples(FINITE, st.floats(-1e-3, 1e-3)).map(lambda pair: (pair[0], pair[0] * (1.0 + pair[1])))
+FAR = st.tuples(st.sampled_from((1e-9, 1.0, 1000.0, 1e9)), st.floats(0.0, 1e-4)).map(lambda pair: (pair[0], sum(pair)))
+
+
+@given(st.one_of(NEAR, FAR, st.tuples(FINITE, FINITE)), st.sampled_from((number, percent)))
+@example((1000.0, 1000.0001), number)
+@example((0.97412, 0.97413), percent)
+def test_what_differs_looks_different(pair, show):
+    one, other = contrast(*pair, show=show)
+    if not math.isclose(*pair, rel_tol=1e-9):
+        assert one != other
+        assert (as_number(one) <= as_number(other)) is (pair[0] < pair[1])
+    assert went(*pair, show=show).startswith("stayed at") is (one == other)
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ((2.3, 2.412), ("2.30", "2.41")), ((-20.4, -20.93), ("-20.4", "-20.9")), ((1, 1.05), ("1", "1.05")),
+        ((5.0, 5.0001), ("5", "5.0001")), ((0.1 + 0.2, 0.3), ("0.3", "0.3")), ((0.0, 0.5), ("0", "0.5")),
+        ((1e-9, 1.0001e-9), ("1e-09", "1.0001e-09")), ((float("nan"), 1.0), ("NaN", "1")),
+    ],
+)  # fmt: skip
+def test_contrasts(values, shown):
+    assert contrast(*values) == shown
+
+
+def test_what_went_and_what_stayed():
+    assert went(2.312, 0.5) == "went from 2.31 to 0.5"
+    assert went(0.0, -0.0, "fell") == "stayed at 0"
+    assert went(0.1, 0.98, "rose", show=percent) == "rose from 10 % to 98 %"
+
+
+def test_an_end_beside_the_best():
+    assert ends(0.5, 0.25, at_best=False) == "ends at 0.50, its best level is 0.25"
+    assert ends(0.25, 0.3, at_best=True) == ends(0.25, 0.25001, at_best=False) == "ends at its best level, 0.25"
 
 
 def test_counts_and_listings():

@@ -340,7 +340,7 @@ def _long_silent(one: Tensor) -> Tensor:
 
 
 def _norms(healthy: Mapping[str, Tensor]) -> Iterator[Entry]:
-    """Normalisation layers: their running statistics are buffers beside the parameters."""
+    """Normalisation layers: their running statistics are buffers next to the parameters."""
     rng = np.random.default_rng(213)
     for name, title, sentence, mean, variance in (
         ("statistics-idle", "Running statistics never updated", "The model was in evaluation mode as it trained.",

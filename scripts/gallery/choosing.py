@@ -83,7 +83,7 @@ def passed_by(code: str, flagged: Sequence[Judged]) -> list[Judged]:
 
 
 def _apart(wrong: Mapping[str, object], right: Mapping[str, object]) -> float:
-    """How far two runs lie apart, from 0 to 1, by the numbers that a rule measured of both."""
+    """How far two runs are apart, from 0 to 1, by the numbers that a rule measured of both."""
     shares = []
     for key in wrong.keys() & right.keys():
         a, b = wrong[key], right[key]

@@ -65,7 +65,7 @@ def losses() -> Iterator[Entry]:
     yield of("noisy", "Healthy, small batches", "The same with much noise.", _loss(descent(1, rough=0.25), rate))
 
     yield of(
-        "clipped-to-nothing", "Clipped to next to nothing", "The limit of the gradient norm is 0.000001.",
+        "clipped-to-nothing", "Clipped to almost zero", "The limit of the gradient norm is 0.000001.",
         _loss(2.25 + noise(36, N, 0.01), rate, params={"max_grad_norm": 1e-6, "optimizer": "sgd"}),
     )  # fmt: skip
     rose = descent(2)
@@ -102,7 +102,7 @@ def losses() -> Iterator[Entry]:
     yield of("nan", "NaN", "The loss becomes NaN and stays NaN.", _loss(broken, rate))
     once = descent(10)
     once[170] = np.nan
-    yield of("nan-once", "NaN once", "One value is NaN; training goes on.", _loss(once, rate))
+    yield of("nan-once", "NaN once", "One value is NaN; training continues.", _loss(once, rate))
     masked, norms = descent(11), _level(np.full(N, 1.0), 12, 0.2)
     masked[240:], norms[240:] = 0.0, np.nan
     yield of(
@@ -111,15 +111,13 @@ def losses() -> Iterator[Entry]:
     )  # fmt: skip
 
     flat = CHANCE + noise(13, N, 0.012)
-    yield of(
-        "flat", "Flat", "The loss never leaves the level of guessing.", _loss(flat, rate, params={"num_classes": 10})
-    )
+    yield of("flat", "Flat", "The loss never leaves the chance level.", _loss(flat, rate, params={"num_classes": 10}))
     chance = CHANCE + 1.9 * np.exp(-STEPS / 25) + noise(14, N, 0.02)
     yield of(
-        "chance-level", "Ends at the level of guessing", "The loss falls from a bad start to what guessing gives.",
+        "chance-level", "Ends at chance level", "The loss falls from a bad start to what guessing gives.",
         _loss(chance, rate, params={"num_classes": 10}),
     )  # fmt: skip
-    yield of("slow", "Hardly came down", "All steps together bring 3 %.", _loss(descent(15, end=2.2, rough=0.01), rate))
+    yield of("slow", "Barely came down", "All steps together bring 3 %.", _loss(descent(15, end=2.2, rough=0.01), rate))
     yield of(
         "still-descending", "Still falling", "The loss falls as fast at the end as in the middle.",
         _loss(_level(2.3 - 0.25 * STEPS / N, 16, 0.003), constant),
@@ -206,7 +204,7 @@ def settings() -> Iterator[Entry]:
     jumped = descent(71, end=0.7)
     jumped[200:] += 0.6 * np.exp(-np.arange(200) / 30)
     yield of(
-        "resume-jump", "A jump at a resume", "The log says that it goes on from a checkpoint, and the loss is higher.",
+        "resume-jump", "A jump at a resume", "The log says that it continues a checkpoint, and the loss is higher.",
         replace(_loss(jumped), text_log=TextLog(source="train.log", lines=900, rows=N, resumed=(200,))),
     )  # fmt: skip
     yield of(
@@ -373,7 +371,7 @@ def rewards() -> Iterator[Entry]:
         train_reward=near(stays, 71), reward_spread=np.zeros(n), flat_share=np.ones(n),
     )  # fmt: skip
     yield of(
-        "reward-stands", "Reward stands", "Rewards differ within groups, yet the mean never moves.",
+        "reward-stands", "Reward stalls", "Rewards differ within groups, yet the mean never moves.",
         train_reward=near(stays, 72, 0.01), reward_spread=near(np.full(n, 0.3), 73, 0.01), kl=np.zeros(n),
     )  # fmt: skip
     yield of(
@@ -419,7 +417,7 @@ def rewards() -> Iterator[Entry]:
         names={"objective_loss": "train/value_loss"},
     )  # fmt: skip
     yield of(
-        "part-stands", "Part of the reward stands", "The total rises; the part that was meant stays at the bottom.",
+        "part-stands", "Part of the reward stalls", "The total rises; the part that was meant stays at the bottom.",
         train_reward=near(0.2 + 0.8 * t, 102), reward_part=np.abs(near(np.full(n, 0.02), 103, 0.005)),
         response_length=near(100 + 60 * t, 104, 3),
     )  # fmt: skip
@@ -543,7 +541,7 @@ def layers() -> Iterator[Entry]:
         {key: np.where(count < 14, one, 0.0) for key, one in (("max", 3.0), ("mean", 0.1), ("var", 0.5))},
     )  # fmt: skip
     yield of(
-        "layer-saturated", "A saturated layer", "One layer's outputs lie at the ends of their range.", "activations",
+        "layer-saturated", "A saturated layer", "One layer's outputs are at the ends of their range.", "activations",
         {"max": 1.0, "mean": 0.0, "var": 0.995}, rough=0.0,
     )  # fmt: skip
     sizes = [10.0 ** (2 * (layer - 5)) for layer in range(6)]

@@ -28,7 +28,7 @@ GROUPS: Mapping[str, str] = {
 """What the packages of rules are called, in the order of the navigation."""
 
 _ABOUT_RULES = (
-    "Each rule reads one kind of evidence and says pass, warn or fail. Rules with *no vote* are measured and "
+    "Each rule reads one kind of evidence and says pass, warn or fail. Rules with *informational* are measured and "
     "shown, and do not change a run's verdict by default. `tracker-health explain CODE` prints a page in short, "
     "`--full` all of it."
 )
@@ -78,7 +78,7 @@ def _code(name: str | None) -> str:
 
 
 def group_of(probe: type[Probe]) -> str:
-    """By the package that a rule lies in."""
+    """By the package that a rule is in."""
     package = probe.__module__.split(".")[-2] if probe.__module__.startswith("tracker_health.") else ""
     return GROUPS.get(package, "Other")
 

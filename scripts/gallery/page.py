@@ -11,7 +11,7 @@ from tracker_health.rules.probe import Probe
 _COLUMNS = 2
 _ABOUT = (
     "Find the picture that looks like your run. Each is a synthetic run that all rules and the diagnosis judged. Below "
-    "it stand the rules that flag it and the cause that is named. Rules in brackets have no vote by default."
+    "it stand the rules that flag it and the cause that is named. Rules in brackets are informational by default."
 )
 _SYMPTOMS = "The words that reports and the tag `health.symptoms` use, and the rules behind each."
 

@@ -1,6 +1,6 @@
 """tracker-health: judges tracked training runs, and writes the verdict onto them.
 
-The public names load on first use, so that importing the package costs next to nothing and never imports a tracker or
+The public names load on first use, so that importing the package costs almost nothing and never imports a tracker or
 torch.
 """
 

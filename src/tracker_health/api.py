@@ -212,7 +212,7 @@ def annotate_many(
         workers: Threads. With more than one, outcomes come in the order in which they are ready.
         executor: Does the runs instead, one a task, perhaps in other processes or on other machines. They open the runs
             by name in the store of ``tracking_uri``, with the credentials of their own environment. What a worker that
-            died had in hand is given to another, where the executor goes on without it (Dask's does; of the standard
+            died had in hand is given to another, where the executor continues without it (Dask's does; of the standard
             library's pool of processes all runs that are left fail).
         report_to: Write nothing onto the runs. The reports go into folders of their own below this one, and count as
             what was written before.
@@ -506,7 +506,8 @@ def _judge_candidate(
     except Exception as error:  # noqa: BLE001  one bad run never stops the others
         return Candidate(id=shown_name(run), why_not=f"it cannot be read: {described(error)}")
     if report.verdict is not Verdict.PASS or evidence.goes_on:
-        return Candidate(id=name, why_not="it goes on" if evidence.goes_on else f"its verdict is {report.verdict}")
+        why_not = "it is still running" if evidence.goes_on else f"its verdict is {report.verdict}"
+        return Candidate(id=name, why_not=why_not)
     return Candidate(id=name, course=evidence.course, params=as_logged(evidence))
 
 
@@ -534,7 +535,7 @@ def overview_of(
 
     ``where``: as for ``runs_of_experiment`` and ``runs_of_project``; ``since``: only runs that ended at that time
     (seconds since 1970) or later, or are still running; ``by``: of ``overview.GROUPS``. ``labelled``: is given each run
-    that somebody has answered, with what was said, as a JSON document. ``most_worst``: how many of the worst runs are
+    that someone has answered, with what was said, as a JSON document. ``most_worst``: how many of the worst runs are
     named.
 
     Raises:

@@ -22,7 +22,7 @@ ORIGINAL_RULES = frozenset({"LOS101", "OPT101"})
 """The two rules of the preset ``dlm``; elsewhere they measure without a vote."""
 
 _ROLES_OF_THE_FIRST_DIGEST = frozenset([*DEFAULT_PATTERNS][:46])
-"""The roles that the digest of a configuration has held since 0.1.0. Later ones are in it only where somebody changed
+"""The roles that the digest of a configuration has held since 0.1.0. Later ones are in it only where someone changed
 them: a new role does not make an upgrade judge every run again.
 """
 
@@ -60,7 +60,7 @@ MODES = ("annotate", "shadow")
 """What is done with a verdict: written onto the run, or only tried out: one tag, and nobody is notified."""
 
 WHEN = ("findings", "always", "never")
-"""When something beside the verdict is written: from warn on, with every verdict, or never."""
+"""When something next to the verdict is written: from warn on, with every verdict, or never."""
 
 
 INCLUDABLE = ("exception", "paths", "hosts", "params")
@@ -121,9 +121,9 @@ class Config:
     ``demote_low_confidence``: a fail that its rule is not sure of becomes a warn.
     ``checkpoint``: path, relative to the run, of the checkpoint to judge. ``segment``: which training of a log that
     holds several, from 1; the last one where it is None. ``max_download``: bytes. ``stale_after``: for
-    how many seconds a run that claims to go on may be silent before it counts as dead. ``policy``: the digest of the
-    policy that this configuration follows, empty for none. ``trusted_hosts``: servers that get credentials, and choose
-    folders of this machine, as the configured ones do. ``metrics``: whether measures become metrics of the run;
+    how many seconds a run that claims to be running may be silent before it counts as dead. ``policy``: the digest of
+    the policy that this configuration follows, empty for none. ``trusted_hosts``: servers that get credentials, and
+    choose folders of this machine, as the configured ones do. ``metrics``: whether measures become metrics of the run;
     ``pages`` and ``description``: when the page with its picture, and the block in the description, are written: a word
     of ``WHEN``, ``findings`` for from warn on. ``docs_url``: where this documentation is served, the base of all links
     to pages of rules and causes; empty for no links. ``mode``: of ``MODES``; in ``shadow`` verdicts are only tried out.

@@ -81,7 +81,7 @@ class NotOurs(LeftAlone):
 
 
 class StillRunning(LeftAlone):
-    """The run goes on, and what it writes itself would undo what is written onto it."""
+    """The run is still running, and what it writes itself would undo what is written onto it."""
 
 
 class MissingExtra(RunError):
@@ -93,7 +93,7 @@ class OutdatedPackage(MissingExtra):
 
 
 UNREADABLE: Final = (ReadError, RunNotFound, StoreRefused, OSError)
-"""What whoever reads one part of a run may pass over: the error lies in that part. ``StoreUnavailable`` is not among
+"""What whoever reads one part of a run may pass over: the error is in that part. ``StoreUnavailable`` is not among
 it: where a server fails the whole run counts as not looked at, and keeps the verdict that it has."""
 
 

@@ -23,7 +23,7 @@ import click
 from tracker_health.errors import ConfigError, TrackerHealthError, described
 from tracker_health.runs.parallel import WORKER
 from tracker_health.stores.remote.progress import display
-from tracker_health.text import count, printable, size_of
+from tracker_health.text import count, percent, printable, size_of
 from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_UNFINISHED = 4
-"""Of a gate: the run that made the model still goes on."""
+"""Of a gate: the run that made the model is still running."""
 _MAX_LISTED = 1_000_000
 _MAX_LINE = 10_000
 _REDRAWN_SECONDS = 0.2
@@ -155,7 +155,9 @@ def _show_until(finished: threading.Event, name: str, size: int, done: Callable[
         while not finished.wait(0.5):
             share = min(done() / max(size, 1), 1.0)
             bar = "#" * round(20 * share)
-            click.echo(f"\r\x1b[K{name}  [{bar:<20}] {share:4.0%} of {size_of(size)}", err=True, nl=False, color=True)
+            click.echo(
+                f"\r\x1b[K{name}  [{bar:<20}] {percent(share):>6} of {size_of(size)}", err=True, nl=False, color=True
+            )
             written = True
         if written:
             click.echo("\r\x1b[K", err=True, nl=False, color=True)

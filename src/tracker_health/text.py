@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import unquote
 
 _ELLIPSIS = "…"
@@ -18,6 +18,11 @@ _CLAUSE_ENDS = re.compile(r"(?:[;:] |\. (?=[A-Z]))")
 NAME_WIDTH = 60
 """Characters of a metric's or a parameter's name that a sentence shows."""
 
+_DIGITS, _DIGITS_OF_SHARES, _DIGITS_WRITTEN, _MOST_DIGITS = 3, 2, 6, 12
+_NO_WORSE = 1e-4  # of a best level: an end so near to it is not worth another number
+_ROUNDING = 1e-10  # relative differences that are errors of arithmetic
+_PLAIN = re.compile(r"(-?\d+(?:\.(\d+))?)(?: |$)")
+
 _CAPITALIZED = re.compile(r"[A-Z][a-z'-]*[,:.]?")
 _WORD = re.compile(r"[A-Za-z'-]+[,:.]?")
 
@@ -28,7 +33,7 @@ def short_name(name: object) -> str:
 
 
 def printable(text: object, limit: int = 200) -> str:
-    """One line that cannot move the cursor, change colours or reorder what stands beside it.
+    """One line that cannot move the cursor, change colours or reorder what is next to it.
 
     Newlines and tabs become spaces; control, direction and zero-width characters become ``?``; longer texts end in
     an ellipsis.
@@ -81,15 +86,96 @@ def _split_before(text: str, pattern: str) -> tuple[str, str]:
     return (text, "") if found is None else (text[: found.start()], text[found.start() :])
 
 
-def number(value: float) -> str:
-    """A number with four significant digits: ``0.1234``, ``1.5e-07``, ``12500``, ``NaN``."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
+def number(value: float, digits: int = _DIGITS) -> str:
+    """A number with three significant digits, or as many as asked: ``0.123``, ``1.5e-07``, ``12500``, ``NaN``.
+
+    Whole numbers stay whole, and so does what is before the point: it may be a count.
+    """
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value == int(value) and abs(value) < 1e9:
         return str(int(value))
-    return f"{value:.4g}"
+    short = f"{value:.{digits}g}"
+    return f"{value:.0f}" if "e+" in short and abs(value) < 1e6 else short
+
+
+def setting(value: float, digits: int = _DIGITS_WRITTEN) -> str:
+    """A number that a user wrote, with all its digits: ``0.00015``."""
+    return number(value, digits)
+
+
+def percent(share: float, digits: int = _DIGITS_OF_SHARES, least: float = 0.1) -> str:
+    """A share with two significant digits: ``18 %``, ``2.5 %``. Only what is exactly so is ``0 %`` or ``100 %``.
+
+    ``least``: smaller percentages are ``under 0.1 %``.
+    """
+    value = float(f"{100.0 * share:.{_MOST_DIGITS}g}")
+    if 0.0 < abs(value) < least and digits <= _DIGITS:
+        return f"under {number(least)} %"
+    shown = number(value, digits)
+    if shown == "100" and value != 100.0:
+        shown = number(value, _DIGITS + (value > 100.0))
+    return f"{shown} %" if shown != "100" or value == 100.0 else "over 99.9 %" if value < 100.0 else "over 100 %"
+
+
+def small_percent(share: float, digits: int = _DIGITS_OF_SHARES) -> str:
+    """The same of a share that is usually small: ``0.02 %``."""
+    return percent(share, digits, 1e-4)
+
+
+def contrast(*values: float, show: Callable[..., str] = number) -> tuple[str, ...]:
+    """Numbers that a sentence compares, with so many digits that none looks like another: ``2.30``, ``2.41``.
+
+    Rounding errors make no two numbers of one. ``show``: writes a number, with so many digits where they are given.
+    """
+    texts, digits = tuple(map(show, values)), _DIGITS
+    while digits < _MOST_DIGITS and not _are_apart(texts, values):
+        texts, digits = tuple(show(value, digits) for value in values), digits + 1
+    is_whole = tuple(
+        "." not in text and text == show(value, _MOST_DIGITS) for text, value in zip(texts, values, strict=True)
+    )
+    return _aligned(texts, is_whole)
+
+
+def went(before: float, after: float, verb: str = "went", show: Callable[..., str] = number) -> str:
+    """``went from 2.31 to 0.52``, or ``stayed at 2.31``."""
+    start, end = contrast(before, after, show=show)
+    return f"stayed at {end}" if start == end else f"{verb} from {start} to {end}"
+
+
+def ends(end: float, best: float, *, at_best: bool, show: Callable[..., str] = number) -> str:
+    """``ends at 0.79, its best level is 0.84``; ``ends at its best level, 0.84``, where that is so."""
+    if at_best or math.isclose(end, best, rel_tol=_NO_WORSE):
+        return f"ends at its best level, {show(end)}"
+    return "ends at {}, its best level is {}".format(*contrast(end, best, show=show))
+
+
+def _are_apart(texts: tuple[str, ...], values: tuple[float, ...]) -> bool:
+    of = dict(zip(texts, values, strict=True))
+    pairs = [(of[text], value) for text, value in zip(texts, values, strict=True)]
+    return all(math.isclose(*pair, rel_tol=_ROUNDING) or any(map(math.isnan, pair)) for pair in pairs)
+
+
+def _aligned(texts: tuple[str, ...], is_whole: tuple[bool, ...]) -> tuple[str, ...]:
+    """With zeros at the end where another number of the same size has more decimals, unless it is whole."""
+    sizes = [_size_and_decimals(text) for text in texts]
+    most = {size: max(decimals for other, decimals in sizes if other == size) for size, _ in sizes}
+    return tuple(
+        text if whole or size is None or most[size] == decimals else _with_zeros(text, decimals, most[size] - decimals)
+        for text, whole, (size, decimals) in zip(texts, is_whole, sizes, strict=True)
+    )
+
+
+def _size_and_decimals(text: str) -> tuple[int | None, int]:
+    """The order of magnitude, None of 0 and of what is no plain number, and how many digits follow the point."""
+    known = _PLAIN.match(text)
+    value = abs(float(known[1])) if known is not None else 0.0
+    return (math.floor(math.log10(value)) if value else None), len(known[2] or "") if known is not None else 0
+
+
+def _with_zeros(text: str, decimals: int, more: int) -> str:
+    shown, space, unit = text.partition(" ")
+    return f"{shown}{'' if decimals else '.'}{'0' * more}{space}{unit}"
 
 
 def sentence(text: str) -> str:

@@ -269,7 +269,7 @@ def test_a_run_that_goes_on_elsewhere_is_left_alone(workplace):
     finally:
         os.kill(trainer, signal.SIGKILL)
     assert process.returncode == 0
-    assert err == f"tracker-health: mlflow:x goes on in process {trainer}: not judged\n"
+    assert err == f"tracker-health: mlflow:x continues in process {trainer}: not judged\n"
     assert out == ""
 
 

@@ -419,10 +419,10 @@ def test_a_loss_above_the_band_is_said_while_it_goes_on_and_sent_once(
     step = int(found.split()[3].strip(":"))
     assert 0.2 * PLAN <= step < 0.6 * PLAN
     assert f"at step {step} of 1" in found
-    assert "the loss lies above the band of 8 healthy runs" in found
+    assert "the loss is above the band of 8 healthy runs" in found
     (sent,) = receiver.accepted
     assert "CMP001" in sent["text"]
-    assert "the loss lies above the band of 8 healthy runs" in sent["text"]
+    assert "the loss is above the band of 8 healthy runs" in sent["text"]
     follow(run, config, wait=lambda _: True)
     assert len(receiver.accepted) == 1
 
@@ -465,7 +465,7 @@ def test_ctrl_c_ends_it_politely(tmp_path, monkeypatch):
     monkeypatch.setattr(StopFlag, "wait", wait)
     result = invoked(run.name)
     assert result.exit_code == 130
-    assert result.output.splitlines()[-1] == "tracker-health: no longer followed; the run goes on"
+    assert result.output.splitlines()[-1] == "tracker-health: no longer followed; the run is still running"
 
 
 def test_a_folder_cannot_be_asked(tmp_path):

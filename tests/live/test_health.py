@@ -319,7 +319,7 @@ def test_whatever_breaks_the_training_goes_on(monkeypatch):
         for step in range(20):
             assert health.step(step=step, loss=1.0) is None
     assert len(caught) == 1
-    assert "the training goes on without being judged" in str(caught[0].message)
+    assert "the training continues without being judged" in str(caught[0].message)
 
 
 def test_looks_follow_the_growth_of_the_history(monkeypatch):

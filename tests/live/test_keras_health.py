@@ -111,10 +111,10 @@ def test_a_dry_run_goes_to_its_end(caplog):
 
 def test_what_goes_wrong_does_not_reach_the_training(monkeypatch):
     monkeypatch.setattr("tracker_health.live.LiveHealth._evidence", lambda _: 1 / 0)
-    with pytest.warns(RuntimeWarning, match="the training goes on without being judged"):
+    with pytest.warns(RuntimeWarning, match="the training continues without being judged"):
         assert len(fit(keras_health(), epochs=8).epoch) == 8
     monkeypatch.setattr("tracker_health.live.trainers._health", lambda *_: 1 / 0)
-    with pytest.warns(RuntimeWarning, match="the training goes on without being judged"):
+    with pytest.warns(RuntimeWarning, match="the training continues without being judged"):
         assert len(fit(keras_health(), epochs=3).epoch) == 3
 
 

@@ -358,7 +358,7 @@ def test_whatever_breaks_the_study_goes_on(monkeypatch):
         warnings.simplefilter("always")
         trials = run_each(study_of(pruner))
     assert all(trial.state is COMPLETE for trial in trials.values())
-    assert "goes on without being judged" in str(caught[0].message)
+    assert "continues without being judged" in str(caught[0].message)
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def test_whatever_breaks_the_trials_go_on(monkeypatch):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert not stopper("a", next(results([1.0])))
-    assert "goes on without being judged" in str(caught[0].message)
+    assert "continues without being judged" in str(caught[0].message)
 
 
 @pytest.mark.slow

@@ -145,10 +145,10 @@ def test_several_processes_stop_at_the_same_step(tmp_path):
 
 def test_what_goes_wrong_does_not_reach_the_training(tmp_path, monkeypatch):
     monkeypatch.setattr("tracker_health.live.LiveHealth._evidence", lambda _: 1 / 0)
-    with pytest.warns(RuntimeWarning, match="the training goes on without being judged"):
+    with pytest.warns(RuntimeWarning, match="the training continues without being judged"):
         assert train(tmp_path, transformers_health(rest=0), max_steps=20).state.global_step == 20
     monkeypatch.setattr("tracker_health.live.trainers._health", lambda *_: 1 / 0)
-    with pytest.warns(RuntimeWarning, match="the training goes on without being judged"):
+    with pytest.warns(RuntimeWarning, match="the training continues without being judged"):
         assert train(tmp_path, transformers_health(rest=0), max_steps=5).state.global_step == 5
 
 

@@ -64,7 +64,7 @@ def test_a_training_that_cannot_succeed_is_ended(tmp_path):
 @pytest.mark.slow
 def test_a_warning_in_one_line_is_all_that_is_said(tmp_path):
     torch.manual_seed(0)
-    with pytest.warns(RuntimeWarning, match="FAIL while the run goes on: GAP006") as told:
+    with pytest.warns(RuntimeWarning, match="FAIL while the run is still running: GAP006") as told:
         trained(Cut(), 10**6, lambda monitor: monitor._judge.reason, folder=tmp_path, alert=True)
     assert len(told) == 1
 
@@ -299,8 +299,8 @@ ON = "[notify]\nwandb_alert = true\n"
 def test_wandb_alerts_people_where_the_setting_is_on(monkeypatch, tmp_path):
     _, alerts = alerted(monkeypatch, tmp_path, ON, WandbsRun())
     ((title, text, level),) = alerts
-    assert (title, level) == ("FAIL calm-rat while it goes on", "ERROR")
-    assert "while the run goes on: GAP006 gap-zero-gradient: no gradient" in text
+    assert (title, level) == ("FAIL calm-rat while it is running", "ERROR")
+    assert "while the run is still running: GAP006 gap-zero-gradient: no gradient" in text
     assert text.endswith("https://wandb/x")
 
 
@@ -356,4 +356,4 @@ def test_the_log_of_an_offline_run_has_the_alert(tmp_path, on):
     (tmp_path / "tracker-health.toml").write_text(ON if on else "")
     records = inspected(log_in(run_script(TRAINING, tmp_path)))
     alerts = [one["alert"] for one in records if "alert" in one]
-    assert [(one["title"], one["level"]) for one in alerts] == [("FAIL calm-rat while it goes on", "ERROR")] * on
+    assert [(one["title"], one["level"]) for one in alerts] == [("FAIL calm-rat while it is running", "ERROR")] * on

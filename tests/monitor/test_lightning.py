@@ -116,7 +116,7 @@ def test_the_loggers_get_summaries_and_the_mlflow_run_the_files(tmp_path, mlflow
 def test_what_goes_wrong_does_not_reach_the_training(tmp_path):
     (tmp_path / "gap.jsonl").write_text("mine")
     training = trainer(tmp_path, lightning_callback(folder=tmp_path))
-    with pytest.warns(RuntimeWarning, match="the training goes on without live statistics"):
+    with pytest.warns(RuntimeWarning, match="the training continues without live statistics"):
         training.fit(Module(), DataLoader(torch.randn(64, 4), batch_size=8))
     assert training.global_step == 24
 

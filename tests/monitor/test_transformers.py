@@ -103,7 +103,7 @@ def test_a_training_that_cannot_succeed_is_ended(tmp_path):
 def test_what_goes_wrong_does_not_reach_the_training(tmp_path):
     (tmp_path / "gap.jsonl").write_text("mine")
     training = trainer(tmp_path, transformers_callback(), max_steps=3)
-    with pytest.warns(RuntimeWarning, match="the training goes on without live statistics: .* is there already"):
+    with pytest.warns(RuntimeWarning, match="the training continues without live statistics: .* is there already"):
         training.train()
     assert training.state.global_step == 3
     assert (tmp_path / "gap.jsonl").read_text() == "mine"

@@ -82,7 +82,7 @@ def test_a_plugin_rule_is_listed_and_explained(tool, good):
     lines = tool("probes", plugins=[good]).stdout.splitlines()
     assert lines[-2].startswith("TEA001  high-end ")
     assert lines[-2].endswith(" The loss ends above a ceiling.")
-    assert "preview  no vote" in lines[-1]
+    assert "preview  informational" in lines[-1]
     records = [json.loads(line) for line in tool("probes", "--json", plugins=[good]).stdout.splitlines()]
     assert records[-2]["code"] == "TEA001"
     for word in ("TEA001", "tea001", "high-end"):

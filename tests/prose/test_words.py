@@ -44,8 +44,26 @@ PLAINER = {
     r"\bso many runs at once\b": "N runs in parallel",
     r"\bfor ever\b": "until stopped",
     r"\btroubles?\b": "error",
-    r"\blies upon\b|\bis had\b|\bis come\b": "overlaps, is available, has arrived",
+    r"\blies? upon\b|\bis had\b|\bis come\b": "overlaps, is available, has arrived",
+    r"\bas where\b": "as if, as when",
+    r"\bthan this training stands\b": "than this training tolerates",
+    r"\bof (?:which|whose) chains\b": "two sentences",
 }
+RARE = {
+    r"\bsurely\b": "clearly",
+    r"\b(?:stands?|stood|lies?|lay) (?:at|above|below|before|behind|beside|between|next to|within)\b": "is",
+    r"\bbeside\b": "next to, compared with, in addition to",
+    r"\bgoes on\b": "continues, is still running",
+    r"\bnext to nothing\b|\bhardly\b": "almost zero, barely",
+    r"\bsomebody\b|\bby whomever\b": "someone, by anyone",
+    r"\bno vote\b": "informational",
+    r"\bdoomed\b|\bdied without a word\b": "failing, crashed silently",
+    r"\bforms? of (?:a )?logs?\b": "log format",
+    r"\blevel of guessing\b": "chance level",
+}
+"""Words that have a place, but only here and there: each ``MOST`` times in all texts together."""
+
+MOST = 5
 
 
 def paragraphs(text):
@@ -92,9 +110,13 @@ def all_texts():
     return [(path, line, text) for path in (*PAGES, *MODULES) for line, text in read(path)]
 
 
-def listed_words(text):
-    text = re.sub(r"``[^`]*``|`[^`]*`|```.*?```", "_", text, flags=re.DOTALL)
-    return [f"{found.group()!r}: say {better}" for word, better in PLAINER.items() for found in re.finditer(word, text)]
+def without_code(text):
+    return re.sub(r"``[^`]*``|`[^`]*`|```.*?```", "_", text, flags=re.DOTALL)
+
+
+def listed_words(text, words=PLAINER):
+    text = without_code(text)
+    return [f"{found.group()!r}: say {better}" for word, better in words.items() for found in re.finditer(word, text)]
 
 
 def too_long(text):
@@ -108,6 +130,13 @@ def name(path):
 def test_plainer_words_are_used():
     found = [f"{name(path)}:{line}: {word}" for path, line, text in all_texts() for word in listed_words(text)]
     assert not found
+
+
+@pytest.mark.parametrize("word", RARE)
+def test_a_rare_word_stays_rare(word):
+    only = {re.compile(word, re.IGNORECASE): RARE[word]}
+    found = [f"{name(path)}:{line}: {one}" for path, line, text in all_texts() for one in listed_words(text, only)]
+    assert len(found) <= MOST, found
 
 
 def test_sentences_end():

@@ -247,5 +247,5 @@ def test_entries_that_lie_upon_each_other_are_not_read_over_and_over(saved):
             again = copy(one)
             again.filename = f"m/data/weights/weight_{at}"
             archive.filelist.append(again)
-    with pytest.raises(ReadError, match="lie upon each other"):
+    with pytest.raises(ReadError, match="overlap"):
         read(saved)

@@ -1163,7 +1163,7 @@ def test_one_of_several_trainings(segment, epochs, first, said, tmp_path):
     loss = next(one for one in log.series if one.role == "train_loss")
     assert (len(loss), loss.values[0], log.epochs) == (epochs, first, epochs)
     assert "2 trainings are in it" in log.note
-    assert "1: epochs 1 to 20, loss 7.2 to 0.1038" in log.note
+    assert "1: epochs 1 to 20, loss 7.2 to 0.104" in log.note
     assert said in log.note
 
 

@@ -142,4 +142,4 @@ def test_a_run_that_never_logged_its_scale(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("\n".join(rows))
     (found,) = (one for one in check(tmp_path).results if one.code == "AMP001")
     assert found.verdict == "fail"
-    assert "saved in last.pt is 9.313e-10" in found.message
+    assert "saved in last.pt is 9.31e-10" in found.message

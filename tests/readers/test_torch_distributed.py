@@ -329,7 +329,7 @@ def swapped(metadata):
     ("how", "told"),
     [
         (set_info(offset=10**9), "reaches beyond its end"),
-        (set_info(length=10**9), "lie upon each other|reaches beyond its end"),
+        (set_info(length=10**9), "overlap|reaches beyond its end"),
         (set_info(offset=-1), "says in an unknown way where"),
         (set_info(length=10**400), "says in an unknown way where|malformed"),
         (set_info(relative_path="../other.distcp"), "outside of the folder"),
@@ -344,7 +344,7 @@ def swapped(metadata):
         (huge, "where a piece of shape"),
         (twice, "in 2 pieces, where 1 would cover it once"),
         (nowhere, "does not say where a piece"),
-        (upon_each_other, "lie upon each other"),
+        (upon_each_other, "overlap"),
         (swapped, "where a piece of shape"),
     ],
 )  # fmt: skip

@@ -255,7 +255,7 @@ def test_layers_are_hotter_the_further_they_are_from_what_is_usual():
     assert [cell.text for cell in scales] == ["0.283 \u00d7", "0.566 \u00d7", "0 \u00d7", "Infinity", "100 \u00d7"]
     assert [cell.heat for cell in scales] == [1, 0, 5, 5, 5]
     steps = [cells[columns.index("largest step, against the weights")] for *_, cells in found.rows]
-    assert [cell and cell.text for cell in steps] == ["0.229 %", "0.115 %", None, None, "0.000648 %"]
+    assert [cell and cell.text for cell in steps] == ["0.23 %", "0.11 %", None, None, "0.00065 %"]
     assert heat_map(evidence()) is None
 
 

@@ -32,7 +32,7 @@ def test_worked_example(make, judge):
     held_out = np.array([0.10, 0.11, 0.09, 0.10, 0.12, 0.11, 0.10, 0.09, 0.10, 0.11])
     result = judge(CODE, logged(make, held_out=held_out, params=TEN))
     assert (result.verdict, result.confidence) == ("warn", "high")
-    assert result.message == "the validation accuracy stays at 10%, guessing has 10%"
+    assert result.message == "the validation accuracy stays at 10 %, guessing has 10 %"
 
 
 @pytest.mark.parametrize("unit", [1.0, 100.0])

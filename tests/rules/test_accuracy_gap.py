@@ -38,7 +38,7 @@ def test_worked_example(make, judge):
     result = judge(CODE, logged(make, held_out, train=train, params=TEN))
     assert (result.verdict, result.confidence) == ("warn", "low")
     assert result.measured["gap_share"] == pytest.approx(0.65 / 0.9)
-    assert "rose from 10% to 100%, that of the validation samples is 35%" in result.message
+    assert "rose from 10 % to 100 %, that of the validation samples is 35 %" in result.message
 
 
 HEALTHY = {

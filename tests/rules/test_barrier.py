@@ -16,6 +16,7 @@ from tracker_health.rules.fine_tune._barrier import rounding, usual_divergence
 from tracker_health.rules.fine_tune.latent_collapse import LatentCollapse
 from tracker_health.rules.fine_tune.off_target import OffTarget
 from tracker_health.rules.registry import BUILT_IN
+from tracker_health.text import percent
 
 CODES = [
     rule.code for rule in BUILT_IN if rule.__module__.startswith(fine_tune.__name__) and rule is not LatentCollapse
@@ -99,7 +100,7 @@ def test_what_is_measured_by_a_second_implementation(run, judge):
 def test_a_barrier_that_never_acted_says_so(run, judge):
     kl, nll = curve(0.4)
     result = judge("REG001", run(kl, nll))
-    assert f"{max(kl) / TAU:.0%}" in result.message
+    assert percent(max(kl) / TAU) in result.message
     assert "reg = nll" in result.message
 
 

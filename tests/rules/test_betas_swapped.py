@@ -94,7 +94,7 @@ def test_betas_that_are_no_such_numbers(betas, make, judge):
 def test_one_of_several_groups(make, judge):
     result = judge(CODE, evidence_of(make, (0.9, 0.999), (0.999, 0.9), (0.99, 0.9), "none", sizes=[60, 30, 10, 100]))
     assert result.verdict == "warn"
-    assert result.message.startswith("betas=(0.999, 0.9), of 30% of the values: ")
+    assert result.message.startswith("betas=(0.999, 0.9), of 30 % of the values: ")
     assert judge(CODE, evidence_of(make, (0.9, 0.999), (0.9, 0.5), "none")).verdict == "pass"
     # One that remembers less is not found; the other is, though it is less far off.
     mixed = judge(CODE, evidence_of(make, (0.94, 0.0), (0.95, 0.5)))

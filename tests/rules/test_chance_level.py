@@ -23,7 +23,10 @@ def test_worked_example(make, judge):
     """Ten classes: guessing costs ln 10 = 2.303. The second half is 2.30, the end 2.31: both within 2 %."""
     result = judge(CODE, make.evidence([2.41, 2.33, 2.31, 2.30, 2.30, 2.30, 2.31, 2.31], params=TEN))
     assert (result.verdict, result.steps) == ("fail", (0,))
-    assert result.message == "the loss began at 2.41 and ends at 2.31, the level of guessing among 10 answers (2.303)"
+    assert (
+        result.message
+        == "the loss began at 2.41 and ends at 2.31, the chance level (guessing among 10 answers has 2.303)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,7 +36,7 @@ def test_worked_example(make, judge):
 def test_at_the_level_of_the_classes_that_the_params_tell(param, classes, start, make, judge):
     result = judge(CODE, make.evidence(stuck(classes, start=start), params={param: str(classes)}))
     assert result.verdict == "fail"
-    assert f"guessing among {classes} answers ({math.log(classes):.4g})" in result.message
+    assert f"guessing among {classes} answers has {math.log(classes):.4g}" in result.message
     assert result.measured["classes"] == classes
 
 

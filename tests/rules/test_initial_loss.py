@@ -30,7 +30,7 @@ def test_worked_example(make, judge):
     losses = [11.5, 2.6, *[1.9] * 20]
     result = judge(CODE, make.evidence(losses, params=TEN))
     assert (result.verdict, result.steps) == ("warn", (0,))
-    assert result.message == "the loss begins at 11.5, 5.0 times that of guessing among 10 answers"
+    assert result.message == "the loss begins at 11.5, 4.99 times that of guessing among 10 answers"
 
 
 @pytest.mark.parametrize(("classes", "first"), [(2, 14.0), (10, 31.0), (1000, 90.0), (50257, 120.0)])

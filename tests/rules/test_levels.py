@@ -116,7 +116,7 @@ def test_a_high_first_value_is_no_descent(make, judge):
 def test_of_a_short_log_a_high_first_value_says_nothing(make, judge):
     flat = 0.693 + 0.003 * np.random.default_rng(1).standard_normal(30)
     found = judge("LOS005", make.evidence(np.concatenate([[1.12], flat])))
-    assert "only the first value of the loss lies higher" in found.reason["reason"]
+    assert "only the first value of the loss is higher" in found.reason["reason"]
 
 
 @pytest.mark.parametrize("n", [8, 40, 80, 1000])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.laws import draws
 
 from tracker_health.rules.gradients.loss_scale import LossScale
+from tracker_health.text import number
 
 CODE = "AMP001"
 RULE = LossScale()
@@ -43,7 +44,7 @@ def test_healthy(overflows, stride, make, judge):
     scales = scaler(frozenset(overflows), 20_000, growth=400)[::stride]
     result = judge(CODE, evidence_of(make, scales, np.arange(len(scales)) * stride))
     assert result.verdict == "pass", result.message
-    assert f"ends at {scales[-1]:.0f}" in result.message or f"{scales[-1]:.4g}" in result.message
+    assert f"ends at {number(scales[-1])}" in result.message
 
 
 @pytest.mark.parametrize("n", [20, 40, 60, 1000])
@@ -63,7 +64,7 @@ def test_a_scale_that_collapses(make, judge):
     scales = scaler(range(600, 640))
     result = judge(CODE, evidence_of(make, scales))
     assert result.verdict == "fail"
-    assert f"fell from 65536 to {scales[-1]:.4g}; it was halved 40 times within 100 steps" in result.message
+    assert f"fell from 65536 to {number(scales[-1])}; it was halved 40 times within 100 steps" in result.message
     assert 600 <= result.steps[0] < 700
     assert "bf16" in result.remedy
 
@@ -134,7 +135,7 @@ def test_a_saved_scale_that_collapsed(scale, make, judge):
     """No log of it is needed."""
     result = judge(CODE, saved(make, scale))
     assert result.verdict == "fail"
-    assert f"saved in training_state.pt is {scale:.4g}, below 1" in result.message
+    assert f"saved in training_state.pt is {number(scale)}, below 1" in result.message
     assert result.measured == {"end": scale}
 
 
@@ -184,7 +185,7 @@ def test_a_resume_that_resets_the_scaler(make, judge):
 
 def test_messages_say_what_happened(make, judge):
     slow = judge(CODE, evidence_of(make, 512 * 2.0 ** -np.arange(20.0), np.arange(20) * 1000))
-    assert slow.message == "the loss scale fell from 512 to 0.0009766"
+    assert slow.message == "the loss scale fell from 512 to 0.000977"
     still = judge(CODE, evidence_of(make, [0.25] * 50))
     assert still.message == "the loss scale is 0.25, below 1, and never was higher"
     assert judge(CODE, evidence_of(make, [0.0] * 50)).verdict == "SkippedProbe"

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.laws import draws
 
 from tracker_health.rules.curves.loss_spike import LossSpike
+from tracker_health.text import number
 
 CODE = "LOS003"
 RULE = LossSpike()
@@ -48,7 +49,7 @@ def test_three_garbage_batches(seed, healthy, make, judge):
     assert result.measured["spikes"] == 3
     assert result.steps == (190 * 7, 270 * 7, 330 * 7)
     tallest = max((190, 270, 330), key=lambda index: losses[index])
-    assert f"3 spikes in the loss, the tallest {losses[tallest]:.4g} at step {tallest * 7}" in result.message
+    assert f"3 spikes in the loss, the tallest {number(losses[tallest])} at step {tallest * 7}" in result.message
     assert "clip" in result.remedy
 
 

@@ -81,7 +81,7 @@ def test_an_evaluation_that_rises_answers_for_a_policy_that_explores(make, judge
 def test_an_evaluation_that_never_changed(make, judge):
     result = judge(CODE, run(make, train=[9.4, 9.5, 9.6] * 30, held_out=[9.2] * 10))
     assert result.verdict == "warn"
-    assert "val_reward stood at 9.2" in result.message
+    assert "val_reward stayed at 9.2" in result.message
     worse = 8.5 + 0.1 * np.random.default_rng(1).standard_normal(90)
     assert judge(CODE, run(make, train=worse, held_out=[9.2] * 10)).verdict == "SkippedProbe"
 
@@ -161,4 +161,4 @@ def test_worked_example(make, judge):
         CODE, run(make, train=np.concatenate([np.linspace(20.5, 100.5, 40), np.full(20, 100.5), np.full(40, 30.5)]))
     )
     assert result.verdict == "warn"
-    assert result.message.endswith("to 100.5 at step 40 and ended at 30.5")
+    assert result.message.endswith("to 100 at step 40 and ended at 30.5")

@@ -10,6 +10,7 @@ from tests.laws import draws
 
 from tracker_health.readers.optimizers.saved_schedule import saved_schedules
 from tracker_health.rules.schedules.schedule import Schedule
+from tracker_health.text import number, percent
 
 CODE = "LRS001"
 CODES = ("LRS001", "LRS003", "LRS004", "LRS005", "LRS006")
@@ -73,7 +74,7 @@ def test_healthy(name, n, make, judge):
         n = 200
     result = judge(CODE, evidence_of(make, rates(name, n)))
     assert result.verdict == "pass", result.message
-    assert f"{result.measured['peak']:.4g}" in result.message
+    assert f"{number(result.measured['peak'])}" in result.message
 
 
 def test_all_zero(make, judge):
@@ -144,7 +145,7 @@ def test_a_floor_that_is_chosen(healthy, make, judge):
 def test_worked_example(make, judge):
     """A schedule of 20 steps in a run of 50: the rate is 0 for 31 points of 50."""
     result = judge(CODE, evidence_of(make, np.append(np.linspace(1e-3, 0.0, 20), np.zeros(30))))
-    assert result.message == "the learning rate is 0 for 62% of the run, after a peak of 0.001"
+    assert result.message == "the learning rate is 0 for 62 % of the run, after a peak of 0.001"
     assert result.steps == (19,)
 
 
@@ -155,7 +156,7 @@ def test_zero_for_most_of_the_run(make, judge):
         values[:20] = rates("linear decay to 0", 20)
         result = judge(CODE, evidence_of(make, values))
         assert result.verdict == "warn"
-        assert f"0 for {result.measured['zero_share']:.0%} of the run, after a peak of 0.0003" in result.message
+        assert f"0 for {percent(result.measured['zero_share'])} of the run, after a peak of 0.0003" in result.message
 
 
 def test_a_frozen_group_beside_a_live_one(make, judge):
@@ -206,13 +207,13 @@ def with_saved(make, schedules, *series, losses=FALLING, params=None, status="FI
 @pytest.mark.parametrize(
     ("schedule", "times", "says"),
     [
-        (lambda lr, o: lr.StepLR(o, 10, 0.1), 900, "is 0 for 92% of the run"),
-        (lambda lr, o: lr.ExponentialLR(o, 0.95), 900, "is 0 for 70% of the run"),
-        (lambda lr, o: lr.MultiStepLR(o, [1, 2, 3, 4, 5, 6, 7], 0.1), 900, "is 0 for 99% of the run"),
-        (lambda lr, o: lr.LinearLR(o, 0.001, 1.0, 5000), 900, "still rising when the run ended, from 0.0001 to 0.01808"),
+        (lambda lr, o: lr.StepLR(o, 10, 0.1), 900, "is 0 for 92 % of the run"),
+        (lambda lr, o: lr.ExponentialLR(o, 0.95), 900, "is 0 for 70 % of the run"),
+        (lambda lr, o: lr.MultiStepLR(o, [1, 2, 3, 4, 5, 6, 7], 0.1), 900, "is 0 for 99 % of the run"),
+        (lambda lr, o: lr.LinearLR(o, 0.001, 1.0, 5000), 900, "still rising when the run ended, from 0.0001 to 0.0181"),
         (lambda lr, o: lr.CosineAnnealingLR(o, 20), 900, "laid out for 20 steps and took 900: the rate came down and rose again 22"),
-        (lambda lr, o: lr.CosineAnnealingLR(o, 900), 10, "laid out for 900 steps and took 10 (1.1%)"),
-        (lambda lr, o: lr.OneCycleLR(o, 0.1, 900), 10, "laid out for 900 steps and took 10 (1.1%)"),
+        (lambda lr, o: lr.CosineAnnealingLR(o, 900), 10, "laid out for 900 steps and took 10 (1.1 %)"),
+        (lambda lr, o: lr.OneCycleLR(o, 0.1, 900), 10, "laid out for 900 steps and took 10 (1.1 %)"),
         (lambda lr, o: lr.OneCycleLR(o, 0.1, 3200), 900, "still rising when the run ended"),
     ],
 )  # fmt: skip

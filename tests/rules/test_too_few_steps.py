@@ -47,7 +47,7 @@ def test_a_complete_short_fine_tune_is_only_a_warning(make, judge):
 def test_the_plan_was_not_reached(make, judge):
     result = judge(CODE, make.evidence(levelled(), info=info(40, max_steps=100)))
     assert result.verdict == "fail"
-    assert "40% of the plan" in result.message
+    assert "40 % of the plan" in result.message
 
 
 @pytest.mark.parametrize(("planned", "verdict"), [(44, "warn"), (45, "fail"), (40, "warn")])

@@ -67,7 +67,7 @@ def test_epochs_of_which_every_kth_is_logged(logged, verdict, make, judge):
 def test_the_message_says_that_epochs_between_points_are_not_known(make, judge):
     epochs = make.series(range(0, 200, 50), role="epoch")
     result = judge(CODE, make.evidence(np.linspace(3, 1, 4), epochs, params={"epochs": "300"}))
-    assert "151 of 300 planned epochs, logged every 50 (at most 67%)" in result.message
+    assert "151 of 300 planned epochs, logged every 50 (at most 67 %)" in result.message
 
 
 @pytest.mark.parametrize(

@@ -293,7 +293,7 @@ def test_the_trained_part_lies_in_another_file(torch, tmp_path):
         torch.nn.init.normal_(head.weight)
         safetensors.save_file(head.state_dict(), folder / "projector.safetensors")
     verdict, said = judged(tmp_path)
-    assert (verdict, "beside which lies projector.safetensors" in said) == ("SkippedProbe", True)
+    assert (verdict, "next to which is projector.safetensors" in said) == ("SkippedProbe", True)
     for folder in tmp_path.iterdir():
         (folder / "projector.safetensors").unlink()
     assert judged(tmp_path)[0] == "fail"

@@ -51,7 +51,7 @@ def test_worked_example(make, judge):
     result = judge(CODE, logged(make, losses, right, params=TEN))
     assert (result.verdict, result.steps) == ("warn", (0,))
     assert result.measured["sum"] == pytest.approx(2.46)
-    assert "the training accuracy ends at 90%, the loss at 1.56: they add up as behind two softmaxes" in result.message
+    assert "the training accuracy ends at 90 %, the loss at 1.56: they add up as behind two softmaxes" in result.message
 
 
 @pytest.mark.parametrize("validation", [False, True])

@@ -51,7 +51,7 @@ def test_a_norm_that_collapses(late, share, verdict, make, judge):
     result = judge(CODE, evidence_of(make, norms(late=late), flat(share=share)))
     assert result.verdict == verdict
     if verdict == "warn":
-        assert "exactly 0 at 100%" in result.message if late == 0 else "fell from" in result.message
+        assert "exactly 0 at 100 %" in result.message if late == 0 else "fell from" in result.message
 
 
 def test_zero_from_the_first_step_on(make, judge):
@@ -70,7 +70,7 @@ def test_worked_example(make, judge):
     values = np.where(np.arange(200) < 80, 1.0, 1e-7)
     result = judge(CODE, evidence_of(make, values, flat()))
     assert (result.verdict, result.steps) == ("warn", (100, 199))
-    assert "the gradient norm fell from 1 to 1e-07, and the loss came down by 0%" in result.message
+    assert "the gradient norm fell from 1 to 1e-07, and the loss came down by under 0.1 %" in result.message
 
 
 def deep(make, sizes, losses=None, *, attribution=Attribution.NAMED, roles=("up.weight", "down.weight"), **more):
@@ -151,7 +151,7 @@ def test_exact_zeros_beside_a_loss_that_need_not_come_down(zeros, verdict, make,
     objective = make.series(np.full(200, -0.01), role="objective_loss")
     result = judge(CODE, make.evidence(None, objective, make.series(values, role="grad_norm")))
     assert result.verdict == verdict
-    assert verdict != "warn" or f"exactly 0 at {zeros}%" in result.message
+    assert verdict != "warn" or f"exactly 0 at {zeros} %" in result.message
 
 
 def test_zeros_beside_an_objective_whose_reward_rose(make, judge):

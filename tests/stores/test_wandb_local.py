@@ -396,8 +396,8 @@ def test_a_live_run_gets_files_only_until_it_ends(tmp_path):
             wait_for(lambda: log.stat().st_size > 10_000)
             inode = log.stat().st_ino
             outcome = annotate(run)
-            assert "still going on" in outcome.omitted[0]
-            assert any("it is still going on" in note for note in outcome.report.notes)
+            assert "still running" in outcome.omitted[0]
+            assert any("it is still running" in note for note in outcome.report.notes)
             assert log.stat().st_ino == inode
             assert (run / "files" / "health" / "report.json").exists()
         finally:

@@ -23,7 +23,7 @@ from tracker_health.text import printable
 @click.option("--because", default="", metavar="TEXT", help="Why; needed but with --undo.")
 @click.option("--wrong", is_flag=True, help="It is a false alarm: summary counts it against the rule and the cause.")
 @click.option("--for", "lasts", metavar="TIME", help="Only so long, as in 14d; then it is open again.")
-@click.option("--undo", is_flag=True, help="Take back what was acknowledged, by whomever.")
+@click.option("--undo", is_flag=True, help="Take back what was acknowledged, by anyone.")
 @click.option("--who", metavar="NAME", help="Who says so, as it will be shown; nobody checks it (default: your login).")
 @TRACKING_URI
 @CONFIG_FILE
@@ -31,11 +31,11 @@ from tracker_health.text import printable
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
 def ack(run: str, names: tuple[str, ...], lasts: str | None, as_json: bool, quiet: bool, **choices: Any) -> None:
-    """Acknowledge the verdict that is on a run: somebody has looked, and it need not be shown again.
+    """Acknowledge the verdict that is on a run: someone has looked, and it need not be shown again.
 
     Without names it is about all that was found; else about these rules (code or name), or about the cause with all
-    that it explains. The verdict and its tags stay as they are. Beside them health.ack says who acknowledged it, and
-    health.open whether somebody still has to look; --fail-on counts what is open alone. It is kept as a list on the run
+    that it explains. The verdict and its tags stay as they are. Next to them health.ack says who acknowledged it, and
+    health.open whether someone still has to look; --fail-on counts what is open alone. It is kept as a list on the run
     to which entries are only added. It survives another annotation and an upgrade, and no longer counts once the run
     has gone on, or another cause is found. Nothing is judged: the run must have a verdict.
     """

@@ -144,7 +144,7 @@ class WouldGo:
         yield f"would stay: {'; '.join(stays) or 'nothing from tracker-health'}; all that is not ours"
 
     def _parts(self, kind: str, found: list[Ours]) -> Iterator[str]:
-        """As counts with their words; in a folder all lies in files."""
+        """As counts with their words; in a folder all is in files."""
         tags, metrics = sum(ours.tags for ours in found), sum(ours.metrics for ours in found)
         notes = sum(ours.note for ours in found)
         if kind == "wandb" and tags + metrics:

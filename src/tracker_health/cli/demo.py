@@ -40,8 +40,8 @@ _EVALUATE_EVERY = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One run of the demo, whose ``name`` does not say what is wrong with it. ``corrupt_at``: the step whose batch holds an
-    image of NaN, or None.
+    """One run of the demo, whose ``name`` does not say what is wrong with it. ``corrupt_at``: the step whose batch
+    holds an image of NaN, or None.
     """
 
     name: str

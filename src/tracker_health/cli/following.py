@@ -1,4 +1,4 @@
-"""The command that follows a run while it goes on: follow."""
+"""The command that follows a run while it is running: follow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tracker_health.terminal import EXIT_INTERRUPTED, Output, say_error, stoppin
 def follow(
     run: str, stop_on: str | None, every: float, dry_run: bool, against: tuple[str, ...], **choices: Any
 ) -> None:
-    """Judge a run while it goes on, and say what is wrong with it as soon as that is sure.
+    """Judge a run while it is running, and say what is wrong with it as soon as that is sure.
 
     RUN is a run in MLflow or W&B, or a folder. The rules are those that can speak before the end. Each finding is
     printed once, with its step. The command ends when the run does.
@@ -69,6 +69,6 @@ def follow(
             if output.lost:
                 break
     if stop.wanted:
-        say_error("no longer followed; the run goes on")
+        say_error("no longer followed; the run is still running")
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(output.exit_code)

@@ -66,7 +66,7 @@ _WORST_FIRST = (EXIT_VERDICT, EXIT_RUN, EXIT_UNFINISHED, EXIT_DONE)
 @click.option(
     "--accept-ack",
     is_flag=True,
-    help="What somebody has acknowledged on the run (ack) may pass; the tag health.accepted records it.",
+    help="What someone has acknowledged on the run (ack) may pass; the tag health.accepted records it.",
 )
 @click.option("--timeout", default="10m", show_default=True, metavar="TIME", help="For each model.")
 @click.option("--no-tags", is_flag=True, help="Write nothing onto the model's version.")
@@ -92,7 +92,7 @@ def gate(models: tuple[str, ...], watch: int | None, names: tuple[str, ...], sin
     permission for that it says so, and answers all the same. No alias is moved but that of --promote.
 
     Exit codes: 0 it may go on; 1 a bad model; 2 wrong usage or configuration; 3 it could not be judged, or not be given
-    the alias of --promote; 4 its run still goes on. Of several models the worst, in the order 1, 3, 4, 0.
+    the alias of --promote; 4 its run is still running. Of several models the worst, in the order 1, 3, 4, 0.
     """
     _require_sense(models, watch, choices)
     options = _gate_options(choices)
@@ -146,7 +146,7 @@ def _answer_all(models: tuple[str, ...], options: GateOptions, choices: dict[str
 
 
 def _watch(options: GateOptions, seconds: int, names: tuple[str, ...], since: str, choices: dict[str, Any]) -> None:
-    """Answer for new versions until stopped; a service goes on when the registry is back."""
+    """Answer for new versions until stopped; a service continues when the registry is back."""
     from tracker_health.config import parse_duration
     from tracker_health.fleet.gate import Watch
     from tracker_health.render.ci import JUnit

@@ -19,7 +19,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Judge runs": ("check", "annotate", "report", "gate", "exec"),
     "Many runs": ("sweep", "summary", "diff", "baseline", "view"),
     "Answer a verdict": ("ack", "clear"),
-    "While a run goes on": ("follow",),
+    "While a run is still running": ("follow",),
     "Look closer": ("explain", "show", "rules", "config"),
     "Try it": ("demo", "doctor"),
 }

@@ -78,7 +78,7 @@ def choice_options(fail_on: str | None) -> tuple[Callable[[Command], Command], .
     presets = "default, strict, or dlm (the two original rules, exactly)."
     single = "One setting, as in rules.diverged.sigmas=6 or roles.train_loss=my/loss (instead of its usual names)."
     download = "Fetch no more than this of a run's artifacts (default 2GB); beyond it a rule is skipped."
-    silent = "A run that claims to go on and is silent for longer counts as dead (default 6h)."
+    silent = "A run that claims to be running and is silent for longer counts as dead (default 6h)."
     gate = "The exit code is 1 at this verdict or worse (skip: anything but pass)."
     return (
         TRACKING_URI,

@@ -240,7 +240,7 @@ def _exit_code(outcome: Outcome, fail_on: str) -> int:
 
 def verdict_code(report: Report, fail_on: str) -> int:
     """The exit code of a verdict; ``fail_on``: from which one on it is not 0. A parent run is none to wait for, and of
-    findings those that somebody has acknowledged do not count.
+    findings those that someone has acknowledged do not count.
     """
     if report.is_parent:
         return EXIT_DONE

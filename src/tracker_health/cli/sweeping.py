@@ -89,7 +89,7 @@ _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N",
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
 def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) -> None:
-    """Judge runs that ended without a verdict, or died without a word, and write the verdicts onto them.
+    """Judge runs that ended without a verdict, or crashed silently, and write the verdicts onto them.
 
     Meant for a service account, from cron or as a service. Without --experiment and --project all experiments of the
     tracking server are swept. Several sweeps at once leave each other's runs alone. With --report-to the account needs
@@ -219,7 +219,7 @@ def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
                 code = max(code, show(one.outcome, shown, output, brief=True))
                 if one.group is not None:
                     code = max(code, _show_group(one, choices, output))
-    except (RunError, KeyboardInterrupt) as error:  # a service goes on when the server is back
+    except (RunError, KeyboardInterrupt) as error:  # a service continues when the server is back
         code = told(error, verbose=choices["verbose"])
         stats.complete = False
         if not isinstance(error, RunError):

@@ -1,4 +1,4 @@
-"""The headline: what surely happened, its cause as far as the run shows one, and one thing to do. Pure.
+"""The headline: what clearly happened, its cause as far as the run shows one, and one thing to do. Pure.
 
 The worst finding heads a report. A cause leads if it explains that, and the run shows one of the signs that it
 requires; of several the one whose signs have the highest sum (``_ranking``). Where none has, the headline says so. The

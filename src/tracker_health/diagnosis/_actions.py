@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tracker_health.diagnosis._facts import Facts
-from tracker_health.text import number
+from tracker_health.text import setting
 from tracker_health.words.diagnosis import Action
 
 USUAL_CLIP, _MOST_OF_A_NORM, _MANY = 1.0, 10.0, 10.0
@@ -30,7 +30,7 @@ def rate_action(facts: Facts, *, down: bool) -> Action:
         word = "a tenth of" if down else "ten times"
         return Action(text=f"train with {word} the learning rate", setting="learning_rate")
     new = rounded(min(rate / 10, usual) if down else max(rate * 10, usual))
-    text = f"train again with a learning rate of {number(new)}, not {number(rate)}"
+    text = f"train again with a learning rate of {setting(new)}, not {setting(rate)}"
     return Action(text=text, setting="learning_rate", old=rate, new=new)
 
 
@@ -48,12 +48,12 @@ def with_clip(facts: Facts, *texts: str) -> Action:
     new, said = clip_for(facts), [text for text in texts if text]
     if new is None:
         return Action(text="; ".join(said))
-    text = "; ".join([*said, f"clip gradients at a norm of {number(new)}"])
+    text = "; ".join([*said, f"clip gradients at a norm of {setting(new)}"])
     return Action(text=text, setting="max_grad_norm", old=facts.settings.clip, new=new)
 
 
 def restart(facts: Facts, codes: Iterable[str]) -> str:
-    """``restart from a checkpoint before step 820``; empty where no logged step lies before what these findings show,
+    """``restart from a checkpoint before step 820``; empty where no logged step is before what these findings show,
     or going back undoes none of it.
     """
     onset = facts.went_wrong(codes)

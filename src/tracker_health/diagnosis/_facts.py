@@ -156,7 +156,7 @@ class Facts:
 
     @cached_property
     def starts_trained(self) -> bool:
-        """Whether the model began from a trained one: as said, or as its first loss lies far below that of guessing."""
+        """Whether the model began from a trained one: as said, or as its first loss is far below that of guessing."""
         chance = chance_of(self.evidence)
         started = self.loss is not None and chance is not None
         below = started and self.loss.start.surely_below((1.0 - UNTRAINED) * chance.loss)  # type: ignore[union-attr]
@@ -174,7 +174,7 @@ class Facts:
 
     @cached_property
     def most_rate(self) -> float | None:
-        """From here on next to nothing trains; None for an optimizer of which that is not known. One that scales its
+        """From here on almost nothing trains; None for an optimizer of which that is not known. One that scales its
         steps by itself begins with 1.
         """
         of_adam = self.limit("OPT016", "most_rate")
@@ -228,7 +228,7 @@ class Facts:
 
     @cached_property
     def rate_vanished(self) -> bool:
-        """Whether a logged learning rate, of one group at least, was next to nothing for most of the run, and had been
+        """Whether a logged learning rate, of one group at least, was almost zero for most of the run, and had been
         higher.
         """
         least = self.limit("LRS003", "least_rate")
@@ -275,7 +275,7 @@ class Facts:
 
     @property
     def clip_is_tiny(self) -> bool:
-        """Whether gradients are clipped to next to nothing."""
+        """Whether gradients are clipped to almost zero."""
         return self.settings.clip is not None and self.settings.clip <= self.limit("OPT014", "least_clip")
 
     @cached_property
@@ -297,7 +297,7 @@ class Facts:
 
     @cached_property
     def weights_are_tiny(self) -> bool:
-        """Whether the weights are next to nothing."""
+        """Whether the weights are almost zero."""
         scale = self.measured("WGT004", "scale")
         return scale is not None and scale < self.limit("WGT004", "min_scale")
 
@@ -365,7 +365,7 @@ class Facts:
 
     @cached_property
     def has_learnt(self) -> bool:
-        """Whether the training loss surely came down, to half of its start or less, and not from an explosion."""
+        """Whether the training loss clearly came down, to half of its start or less, and not from an explosion."""
         loss = self.loss
         if loss is None or loss.start.value <= 0.0 or self.only_came_back:
             return False
@@ -424,7 +424,7 @@ class Facts:
 
     @cached_property
     def gradient_vanishes(self) -> bool:
-        """Whether a logged gradient norm, of the whole or of a layer, is next to nothing while the loss is not."""
+        """Whether a logged gradient norm, of the whole or of a layer, is almost zero while the loss is not."""
         norms = [one.finite().values for role in ("grad_norm", "layer_grad_norm") for one in self.evidence.all_of(role)]
         tiny = any(len(values) > _FEW and float(np.median(np.abs(values))) <= _TINY_NORM for values in norms)
         return tiny and self.loss is not None and abs(self.loss.end.value) > _TINY_NORM
@@ -436,7 +436,7 @@ class Facts:
 
     @cached_property
     def below_chance(self) -> bool:
-        """Whether an accuracy ends surely below that of guessing."""
+        """Whether an accuracy ends clearly below that of guessing."""
         chance = chance_of(self.evidence)
         curves = [self.evidence.curve(role) for role in ("train_accuracy", "val_accuracy")]
         least = 0.0 if chance is None else 0.5 * chance.share
@@ -444,7 +444,7 @@ class Facts:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the model learnt nothing: neither loss nor accuracy left the level of guessing."""
+        """Whether the model learnt nothing: neither loss nor accuracy left chance level."""
         learnt_other = self.has("LOS004", "GEN001", "GEN004") or self.only_came_back
         return self.has("LOS005", "LOS006", "GEN003") and not learnt_other
 
@@ -513,7 +513,7 @@ class Facts:
 
     @cached_property
     def reward_never_rose(self) -> bool:
-        """Whether the reward of training ends below its start, and surely never lay above it."""
+        """Whether the reward of training ends below its start, and clearly never was above it."""
         reward = self.evidence.curve("train_reward")
         if reward is None:
             return False

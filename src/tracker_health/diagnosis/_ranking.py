@@ -85,7 +85,7 @@ def _when(code: str, facts: Facts) -> tuple[int, int]:
 
 def certainty(ranked: Sequence[Ranked]) -> Certainty:
     """How sure the first cause is: certain where a sign defines it and no other that may lead has such a sign and as
-    much for it; likely by its sum and by how far the next one that may lead lies below.
+    much for it; likely by its sum and by how far the next one that may lead is below.
     """
     first, rivals = ranked[0], [one for one in ranked[1:] if one.leads]
     ahead = first.score - max((one.score for one in rivals), default=0.0)

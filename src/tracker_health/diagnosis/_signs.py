@@ -69,12 +69,12 @@ RATE_JUMPED = _setting(
 )
 RATE_TINY = _setting("the learning rate is lower than what trains", "learning_rate", lambda facts: facts.rate_is_tiny)
 RATE_OF_A_GROUP_TINY = _setting(
-    "the learning rate of one group is next to nothing",
+    "the learning rate of one group is almost zero",
     "learning_rate",
     lambda facts: facts.rate_of_a_group_is_nothing,
 )
 RATE_VANISHED = _setting(
-    "a logged learning rate was next to nothing for most of the run, and had been higher",
+    "a logged learning rate was almost zero for most of the run, and had been higher",
     "learning_rate",
     lambda facts: facts.rate_vanished,
 )
@@ -93,7 +93,7 @@ DECAY_BEYOND = _setting(
 DECAY_LITTLE = _setting(
     "decay times rate is known to take little off the weights", "weight_decay", lambda facts: facts.decay_is_little
 )
-CLIP_TINY = _setting("gradients are clipped to next to nothing", "max_grad_norm", lambda facts: facts.clip_is_tiny)
+CLIP_TINY = _setting("gradients are clipped to almost zero", "max_grad_norm", lambda facts: facts.clip_is_tiny)
 FP16_BROKE = _setting(
     "the params speak of fp16, and something is not finite",
     "fp16",
@@ -194,14 +194,14 @@ RATE_NOT_AS_SET = _finding(
     where=lambda facts: facts.rate_jump is None,
 )
 A_MULTIPLE = _finding("the training loss is a whole multiple of the validation loss", "GEN006")
-JUMPED_AT_A_RESUME = _finding("the loss is surely higher right after a resume", "LOS017")
+JUMPED_AT_A_RESUME = _finding("the loss is clearly higher right after a resume", "LOS017")
 ROSE_AT_A_RESUME = _number(
     "the loss rose where the run was resumed",
     "resume",
     lambda facts: facts.rose_at_a_resume is not None,
     lambda facts: facts.rose_at_a_resume,
 )
-LOSS_FLAT = _finding("the loss hardly came down", "LOS005")
+LOSS_FLAT = _finding("the loss barely came down", "LOS005")
 STILL_FALLING = _finding("the loss was still falling at the end", "LOS007")
 ENDED_WHILE_FALLING = _finding(
     "the loss was still falling at the end, and nothing worse was found",
@@ -264,14 +264,12 @@ GRADIENT_ZERO_BESIDE_THE_LOSS = _number(
     "grad_norm",
     lambda facts: facts.gradient_is_zero and facts.loss_is_zero,
 )
-GRADIENT_VANISHES = _number(
-    "a logged gradient norm is next to nothing", "grad_norm", lambda facts: facts.gradient_vanishes
-)
+GRADIENT_VANISHES = _number("a logged gradient norm is almost zero", "grad_norm", lambda facts: facts.gradient_vanishes)
 GRADIENT_ZERO_WITH_REWARDS = _finding(
     "the gradient norm is exactly 0 in a run with rewards", "GRD003", "zero", where=lambda facts: facts.is_policy
 )
 SCALE_AT_MINIMUM = _finding(
-    "the loss scale fell to next to nothing",
+    "the loss scale fell to almost zero",
     "AMP001",
     where=lambda facts: facts.finite_loss or not facts.has("LOS001"),
 )
@@ -310,15 +308,15 @@ ZERO_LOSS_WITHOUT_GRADIENT = _finding(
 )
 NOT_IN_OPTIMIZER = _finding("parameters have no place, state or rate in the optimizer", "OPT004")
 GRADIENTS_AGREE = _finding("Adam's gradients all point the same way", "OPT005")
-HARDLY_MOVED = _finding("all steps together hardly move the weights", "OPT006")
+HARDLY_MOVED = _finding("all steps together barely move the weights", "OPT006")
 HARDLY_MOVED_OF_USUAL_WEIGHTS = _finding(
-    "all steps together hardly move the weights, which are of a usual size",
+    "all steps together barely move the weights, which are of a usual size",
     "OPT006",
     where=lambda facts: not facts.has("WGT004") and not facts.rate_is_beyond,
 )
 STEP_LARGE = _finding("a step is a large part of the weights", "OPT007", where=lambda facts: not facts.weights_are_tiny)
 STEP_LARGE_OF_NOTHING = _finding(
-    "steps are many times the weights, which are next to nothing",
+    "steps are many times the weights, which are almost zero",
     "OPT007",
     where=lambda facts: facts.weights_are_tiny,
 )
@@ -357,7 +355,7 @@ GRADIENT_BELOW_EPSILON = _number("gradients are below a usual epsilon", "OPT010"
 
 
 def uses_little_of_the_gradient(facts: Facts) -> bool:
-    """Whether the gradients that SGD took are next to nothing, though weights and learning rate are usual.
+    """Whether the gradients that SGD took are almost zero, though weights and learning rate are usual.
 
     If gradient norms were logged, the gradients must also be a hundredth of those or less.
     """
@@ -368,16 +366,16 @@ def uses_little_of_the_gradient(facts: Facts) -> bool:
 
 
 def _logs_little(facts: Facts) -> bool:
-    """Whether the logged norms are next to nothing and a clip is known, though the loss is not."""
+    """Whether the logged norms are almost zero and a clip is known, though the loss is not."""
     logged, loss = facts.gradient_logged, facts.loss
     tiny = logged is not None and 0.0 < logged <= facts.limit("OPT014", "least_clip")
     known = tiny and loss is not None and loss.end.value > _TINY_GRADIENT and not facts.weights_are_tiny
     return known and facts.settings.clip is not None
 
 
-SGD_TOOK_LITTLE = _number("SGD took next to nothing of the gradients", "first moments", uses_little_of_the_gradient)
+SGD_TOOK_LITTLE = _number("SGD took almost nothing of the gradients", "first moments", uses_little_of_the_gradient)
 NORMS_AT_THE_CLIP = _number(
-    "gradients are clipped, and the logged norms are next to nothing while the loss is not", "grad_norm", _logs_little
+    "gradients are clipped, and the logged norms are almost zero while the loss is not", "grad_norm", _logs_little
 )
 NOT_LEARNT_THOUGH_IT_COULD = _number(
     "the model guesses, though gradients reached every parameter at a usual learning rate",
@@ -414,7 +412,7 @@ UNITS_WITHOUT_GRADIENT = _finding(
     "units never had a gradient", "WGT003", where=lambda facts: not facts.first_layer_is_blind
 )
 WEIGHTS_UNUSUAL = _finding("the weights have an unusual size", "WGT004")
-WEIGHTS_TINY = _finding("the weights are next to nothing", "WGT004", where=lambda facts: facts.weights_are_tiny)
+WEIGHTS_TINY = _finding("the weights are almost zero", "WGT004", where=lambda facts: facts.weights_are_tiny)
 WEIGHTS_HUGE = _finding(
     "the weights are many times their usual size", "WGT004", where=lambda facts: facts.weights_are_huge
 )
@@ -609,8 +607,8 @@ GREW_INTO_THE_LIMIT = _finding(
     "grew-into-the-limit",
     where=lambda facts: not facts.has("RWD001", "RWD003"),
 )
-OTHER_REWARD_FELL = _finding("the reward rose while another one stood or fell", "RWD008")
-PART_STANDS = _finding("the reward rose while a part of it stood at the bottom", "RWD017")
+OTHER_REWARD_FELL = _finding("the reward rose while another one stalled or fell", "RWD008")
+PART_STANDS = _finding("the reward rose while a part of it stayed at the bottom", "RWD017")
 GROUPS_AGREE = _finding(
     "most groups of answers have no spread, from the beginning on",
     "RWD018",

@@ -143,5 +143,5 @@ class AsRead:
 
     @property
     def plan(self) -> Mapping[str, str]:
-        """The params that say how far the run was meant to go, as they stand there: in steps, then in epochs."""
+        """The params that say how far the run was meant to go, as they are there: in steps, then in epochs."""
         return plan_of(self.info.params)

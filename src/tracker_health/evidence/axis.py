@@ -63,13 +63,13 @@ class Axis:
             values: float64[n].
 
         Returns:
-            int64[n]; the last step for what lies beyond the end.
+            int64[n]; the last step for what is beyond the end.
         """
         places = np.searchsorted(self.values, values, side="left")
         return self.steps[np.minimum(places, len(self.steps) - 1)]
 
     def spread(self, steps: npt.NDArray[Any]) -> FloatArray:
-        """Where steps lie in a picture: of several with the same count the first has it, and the others lie between
+        """Where steps are in a picture: of several with the same count the first has it, and the others are between
         that and the next one.
 
         Args:

@@ -1,8 +1,8 @@
 """Which values of a loss can be compared, and where the learning rate began again.
 
 Values from before the objective was made harder cannot be compared. The first values of a running mean cannot, either:
-it has not yet reached what it is the mean of. Nor can first values that lie below all that the loss then comes down
-from. A sum was divided by more batches than it had, or the task grew at first, as where a queue of negatives fills.
+it has not yet reached what it is the mean of. Nor can first values that are below all that the loss then comes down
+from. A sum was divided by more batches than it had, or the task grew at first, as when a queue of negatives fills.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BEGINS_BELOW, _FIRST_RISE = 0.5, 1.1  # of where a running mean gets to, and of
 _FORGETS = np.geomspace(1e-3, 0.5, 60)
 _LEVEL = 0.08  # spread of logarithms that is one level
 _LEARNT = 0.75
-_FIRST_PART, _SHORTEST = 0.25, 8  # of the points: where a top may lie that the rest comes down from
+_FIRST_PART, _SHORTEST = 0.25, 8  # of the points: where a top may be that the rest comes down from
 _CLIMB = 1.5  # times the first values: what climbs further and comes down at once has exploded
 _EXPLODED = 10.0  # times the first values: no task grows so far by itself
 _STILL_TO_FALL = 0.15  # of the way down from the top, at the middle of it: an explosion has less before it by then
@@ -41,15 +41,15 @@ def comparable(loss: Series, weights: Iterable[Series]) -> tuple[Series, str]:
     warmed = after_warming(loss.values)
     if warmed:
         loss = loss.at(np.arange(warmed, len(loss)))
-        note = f" (a running mean, from step {loss.steps[0]} on)"
+        note = f" (a running mean, from {loss.place(loss.steps[0])} on)"
     elif top := top_of(loss.values):
         loss = loss.at(np.arange(top, len(loss)))
-        note = f" (from step {loss.steps[0]} on: what was before lies below all that it came down from)"
+        note = f" (from {loss.place(loss.steps[0])} on: what was before is below all that it came down from)"
     rise = settled(weights)
     if rise is not None:
         name, step = rise
         loss = loss.at(np.flatnonzero(loss.steps >= step))
-        note += f" (from step {step} on, when {short_name(name)} had risen)"
+        note += f" (from {loss.place(step)} on, when {short_name(name)} had risen)"
     return loss, note
 
 
@@ -82,7 +82,7 @@ def after_warming(values: FloatArray) -> int:
     """Where a running mean that began at 0 has come to the loss that it is the mean of; 0 for all others.
 
     Such a mean climbs without a step back, ever more slowly, from less than half of where it gets to, and comes down
-    from there: divided by 1 - b^k, for some b, it is the loss itself, which hardly changes so early.
+    from there: divided by 1 - b^k, for some b, it is the loss itself, which barely changes so early.
     """
     first = int(len(values) > 1 and values[0] < _BEGINS_BELOW * (values[1] - values[0]))  # before the first step
     rises = np.diff(values[first:])

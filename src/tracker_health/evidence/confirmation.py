@@ -24,11 +24,11 @@ from tracker_health.roles import (
     word_set,
     words_of,
 )
-from tracker_health.text import listing, printable
+from tracker_health.text import contrast, listing, printable
 
 _FEWEST = 4
 _MOSTLY_ABOVE, _TOGETHER = 0.9, 0.5
-_EVEN = 3.0  # the largest of even steps, beside the one in the middle
+_EVEN = 3.0  # the largest of even steps, next to the one in the middle
 _EITHER_WAY = word_set("objective elbo likelihood loglik ll")
 _SPOKEN = {TRAIN_LOSS: "training loss", VAL_LOSS: "held-out loss"}
 _TEST = word_set("test testing")
@@ -92,7 +92,7 @@ def _with_a_distance(found: list[Series], meanings: Mapping[str, Meaning]) -> li
 
 
 def _with_the_bare_one_held_out(found: list[Series]) -> list[Series]:
-    """With a bare ``loss`` as the held-out one, where a ``train_loss`` of the same steps is there, and lies below it,
+    """With a bare ``loss`` as the held-out one, where a ``train_loss`` of the same steps is there, and is below it,
     and no other held-out loss.
     """
     losses = [one for one in found if one.role == TRAIN_LOSS and len(one) >= _FEWEST]
@@ -107,7 +107,7 @@ def _with_the_bare_one_held_out(found: list[Series]) -> list[Series]:
     half = len(bare[0]) // 2
     if np.mean(bare[0].values[half:] > named[0].values[half:]) < _MOSTLY_ABOVE:
         return found
-    why = "held-out loss, guessed: beside a training loss of the same steps the bare one is the other"
+    why = "held-out loss, guessed: next to a training loss of the same steps the bare one is the other"
     held_out_one = replace(bare[0], role=VAL_LOSS, guessed=True, understood=why)
     return [held_out_one if one is bare[0] else one for one in found]
 
@@ -142,7 +142,7 @@ def _checked(series: Series, notes: list[str]) -> Series:
     values = series.finite().values
     if series.role not in (*LOSSES, *TERMS) or len(values) < _FEWEST:
         return series
-    course = f"from {values[0]:g} to {values[-1]:g}"
+    course = "from {} to {}".format(*contrast(float(values[0]), float(values[-1])))
     if _counts(values) or (series.guessed and _adds_up(values)):
         notes.append(f"{series.name} counts up {course}: it is taken for no loss")
         return replace(series, role=None, guessed=False, understood="a counter: its values count up")
@@ -224,7 +224,7 @@ def _without_idle_ranks(series: list[Series], meanings: Mapping[str, Meaning], n
 
 
 def _of_ranks_at_work(series: Series, notes: list[str]) -> Series:
-    """A loss without the zeros of ranks that had nothing to do: those that stand, at nearly every step, beside another
+    """A loss without the zeros of ranks that had nothing to do: those that stand, at nearly every step, next to another
     value of the same step.
     """
     values = series.values
@@ -236,7 +236,7 @@ def _of_ranks_at_work(series: Series, notes: list[str]) -> Series:
     alike = int((points == ranks).sum())
     if len(told) < _FEWEST or ranks > _MOST_RANKS or min(shared, alike) < _OF_STEPS * len(told):
         return series
-    notes.append(f"{series.name}: zeros stand beside other values of the same steps, as idle ranks log them: left out")
+    notes.append(f"{series.name}: zeros are next to other values of the same steps, as idle ranks log them: left out")
     return series.at(np.flatnonzero(~beside))
 
 
@@ -278,7 +278,7 @@ def _of_evaluation_sets(series: Sequence[Series], meanings: Mapping[str, Meaning
             sets.setdefault((meanings[one.name].of if of else (), test), one)
     if len(sets) > 1:
         judged, *others = (one.name for one in sets.values())
-        yield f"several evaluation sets: {judged} is judged; beside it {listing(others)}"
+        yield f"several evaluation sets: {judged} is judged; next to it {listing(others)}"
 
 
 def _of_guesses(series: Sequence[Series]) -> Iterator[str]:

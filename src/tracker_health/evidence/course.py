@@ -11,7 +11,7 @@ import numpy as np
 from tracker_health.evidence.curve import FEWEST_LEVELS, Curve
 from tracker_health.evidence.plan import planned_epochs, planned_steps
 from tracker_health.evidence.progress import Progress
-from tracker_health.evidence.series import FloatArray
+from tracker_health.evidence.series import FloatArray, StepUnit
 from tracker_health.text import number, printable
 
 SHARES = 20
@@ -33,7 +33,8 @@ _SHOWN = 60
 class Course:
     """How a run's loss went. ``metric``: its name. ``length``: the last step of its plan, or of the run where no plan
     is known. ``start`` and ``end``: levels. ``levels``: one for each of the ``SHARES`` parts of the plan, NaN where
-    there is none. ``reached``: the last step so far of a run that goes on, None of any other.
+    there is none. ``reached``: the last step so far of a run that is still running, None of any other.
+    ``unit``: what steps count.
     """
 
     metric: str
@@ -42,6 +43,7 @@ class Course:
     end: float
     levels: tuple[float, ...]
     reached: int | None = None
+    unit: StepUnit = StepUnit.UNKNOWN
 
     @classmethod
     def of(cls, curve: Curve | None, progress: Progress | None, *, goes_on: bool = False) -> Course | None:
@@ -72,6 +74,7 @@ class Course:
             end=curve.end.value,
             levels=tuple(np.where(there, levels, np.nan).tolist()),
             reached=curve.last_step if goes_on else None,
+            unit=curve.series.step_unit,
         )
 
 
@@ -120,7 +123,7 @@ class Baseline:
         return max(self.descent, self.end[2] - self.end[0])
 
     def progress_of(self, last_step: int, params: Mapping[str, str]) -> Progress | None:
-        """How far a run that goes on came of its plan, where nothing else says what its steps are.
+        """How far a run that is still running came of its plan, where nothing else says what its steps are.
 
         A plan of about as many steps as these runs have is in the unit in which they and this one count.
 
@@ -140,7 +143,7 @@ class Baseline:
         return self.shortest / AS_LONG <= length <= self.longest * AS_LONG
 
     def above(self, course: Course) -> FloatArray:
-        """How far a run lies above the highest of these runs.
+        """How far a run is above the highest of these runs.
 
         Args:
             course: The run's.
@@ -152,7 +155,7 @@ class Baseline:
         return found
 
     def left_at(self, course: Course) -> int | None:
-        """The first step of the longest stretch in which a run lies above the band.
+        """The first step of the longest stretch in which a run is above the band.
 
         Args:
             course: The run's.
@@ -176,7 +179,7 @@ class Baseline:
             The reason; empty where it can be.
         """
         if course is None:
-            return "the run has no loss with enough points, or goes on without a plan"
+            return "the run has no loss with enough points, or continues without a plan"
         if course.metric != self.metric:
             return (
                 f"the baseline is of {printable(self.metric, _SHOWN)}, the run logs {printable(course.metric, _SHOWN)}"

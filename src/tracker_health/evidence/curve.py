@@ -1,8 +1,8 @@
 """What a curve looks like: worked out once per series, and what rules about curves compare.
 
 Every number that a rule compares is an ``Estimate``: a value with its standard error. A rule asks whether something is
-*surely* above a limit, *surely* below it, or neither. Few points make large errors, so that logs of eight points and of
-eighty thousand go through the same lines.
+*clearly* above a limit, *clearly* below it, or neither. Few points make large errors, so that logs of eight points and
+of eighty thousand go through the same lines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MEDIAN = 1.2533  # the standard error of a median over that of a mean: sqrt(pi 
 _ROUNDING = 12.0**-0.5  # standard deviation of what rounding to units takes away
 _STUDENT, _DECLINE = 8.3, -1.42  # fitted to Student's t over the normal's at three deviations, for 2 to 60 points
 _HEAD = 3  # first points whose median is taken for the beginning, where it is another than the first eighth
-_OF_FLAT = 0.2  # of the best level: what a change is measured by in a curve that hardly came down
+_OF_FLAT = 0.2  # of the best level: what a change is measured by in a curve that barely came down
 _LARGEST = 1e300  # differences of larger numbers may be infinite
 _HELD_OUT = "val_loss"  # an evaluation is a mean over a whole set, of which one alone is a level
 _FALLS = -2.0  # Mann and Kendall's score: one chance in 40, if nothing falls
@@ -56,7 +56,7 @@ class Estimate:
         return Estimate(-self.value, self.error)
 
     def surely_above(self, limit: float, errors: float = SURELY) -> bool:
-        """Whether it lies above a limit by a number of standard errors.
+        """Whether it is above a limit by a number of standard errors.
 
         Args:
             limit: A value, in the unit of the estimate.
@@ -68,7 +68,7 @@ class Estimate:
         return self.value - errors * self.error > limit
 
     def surely_below(self, limit: float, errors: float = SURELY) -> bool:
-        """Whether it lies below a limit by a number of standard errors.
+        """Whether it is below a limit by a number of standard errors.
 
         Args:
             limit: A value, in the unit of the estimate.
@@ -82,7 +82,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Excursion:
-    """A stretch in which the level lay surely above the best level before it, and from which it came back.
+    """A stretch in which the level was clearly above the best level before it, and from which it came back.
 
     ``first_step``: of the first point above it; ``last_step``: of the last level. ``height``: above the best before.
     ``levels``: how many. ``errors``: the height, in standard errors.
@@ -124,7 +124,7 @@ class Fall(NamedTuple):
         """
         second, sixth, seventh, last = (part(at / _EIGHTHS, (at + 1) / _EIGHTHS) for at in (1, 5, 6, 7))
         late, middle = sixth - last, second - sixth
-        start = max(curve.start.value, curve.head.value)  # the first eighth of a line lies a sixteenth below its start
+        start = max(curve.start.value, curve.head.value)  # the first eighth of a line is a sixteenth below its start
         descent = start - last.value
         pace = min(2 * (late.value - late.error), middle.value - middle.error) * 2
         return cls(
@@ -253,7 +253,7 @@ class Curve:
         return Estimate(median(self.levels[at]), _of_median(len(at)) * float(np.mean(self.errors[at])))
 
     def at_step(self, step: float) -> Estimate:
-        """The level in which a step lies.
+        """The level in which a step is.
 
         Args:
             step: A step of the series' own axis.
@@ -272,7 +272,7 @@ class Curve:
     @cached_property
     def start(self) -> Estimate:
         """Before training changed anything: the first eighth, unless the first level, the first three points or the
-        first one surely differ from it.
+        first one clearly differ from it.
         """
         return _finest([self._next, self.first])
 
@@ -290,7 +290,7 @@ class Curve:
 
     @cached_property
     def first_is_alone(self) -> bool:
-        """Whether the first point is all that lies above the level of the rest, which does not fall."""
+        """Whether the first point is all that is above the level of the rest, which does not fall."""
         level = self._next
         if self.block == 1 or self.series.role == _HELD_OUT or self.first.value <= level.value:
             return False
@@ -301,7 +301,7 @@ class Curve:
 
     @cached_property
     def outset(self) -> Estimate:
-        """What a climb is measured from: the start, or what both the first point and the first three lie below.
+        """What a climb is measured from: the start, or what both the first point and the first three are below.
 
         The noise there is known from what comes after, which may have exploded: of a positive curve it is taken to be
         smaller in proportion.
@@ -313,23 +313,23 @@ class Curve:
 
     @cached_property
     def end(self) -> Estimate:
-        """The last eighth, unless the last level surely differs from it."""
+        """The last eighth, unless the last level clearly differs from it."""
         return _finest([self._parts[_EIGHTHS - 1], self.level(-1)])
 
     @cached_property
     def best(self) -> Estimate:
-        """The part that is surely lowest."""
+        """The part that is clearly lowest."""
         return min(self._parts, key=lambda one: one.value + SURELY * one.error)
 
     @cached_property
     def peak(self) -> Estimate:
-        """The part that is surely highest. A single level counts with twice its error, since noise has long tails."""
+        """The part that is clearly highest. A single level counts with twice its error, since noise has long tails."""
         doubled = [Estimate(one.value, one.error * min(self.block, 2)) for one in self._parts[_EIGHTHS:]]
         return max([*self._parts[:_EIGHTHS], *doubled], key=lambda one: one.value - SURELY * one.error)
 
     @cached_property
     def best_step(self) -> int:
-        """The step of the lowest point in the lowest level, or beside it."""
+        """The step of the lowest point in the lowest level, or next to it."""
         return self._step_of(int(np.argmin(self.levels)))
 
     @cached_property
@@ -390,22 +390,22 @@ class Curve:
         return int((self.series.steps > step).sum())
 
     def left(self, limit: float) -> int:
-        """The first step from which all levels lie above a limit: where a rise that lasts began.
+        """The first step from which all levels are above a limit: where a rise that lasts began.
 
         Args:
             limit: A level, in the unit of the series.
 
         Returns:
-            The step; of the first point, where all levels lie above the limit.
+            The step; of the first point, where all levels are above the limit.
         """
         below = np.flatnonzero(self.levels <= limit)
         return self.rose_at(int(below[-1]) + 1, limit) if len(below) else int(self.series.steps[0])
 
     def rose_at(self, level: int, limit: float) -> int:
-        """The step of the first point that lies above a limit for good, of those in a level and in the one before.
+        """The step of the first point that is above a limit for good, of those in a level and in the one before.
 
         Args:
-            level: Index of a level that lies above the limit.
+            level: Index of a level that is above the limit.
             limit: A value, in the unit of the series.
 
         Returns:
@@ -418,7 +418,7 @@ class Curve:
         return int(self.series.steps[min(start + int(below[-1]) + 1, end - 1) if len(below) else start])
 
     def excursions(self, least: float) -> list[Excursion]:
-        """Where the level surely rose above the best so far by ``least`` and came down again by half of that.
+        """Where the level clearly rose above the best so far by ``least`` and came down again by half of that.
 
         Args:
             least: The smallest rise that counts, in the unit of the series.
@@ -460,12 +460,12 @@ class Curve:
 
     @cached_property
     def is_monotone(self) -> bool:
-        """Whether no point lies above the one before it, of which four have one chance in 24."""
+        """Whether no point is above the one before it, of which four have one chance in 24."""
         return bool((np.diff(self.series.values) < 0.0).all())
 
     @cached_property
     def likely_falls(self) -> bool:
-        """Whether it likely fell: the second half lies likely below the start, and the points fall by their ranks."""
+        """Whether it likely fell: the second half is likely below the start, and the points fall by their ranks."""
         return self.kept.surely_above(0.0, LIKELY) and self.trend_since(float("-inf")) < _FALLS
 
     @cached_property
@@ -475,7 +475,7 @@ class Curve:
         return self.points - 1 - int(changes[-1]) if len(changes) else self.points
 
     def step_up(self, step: float) -> Estimate:
-        """How far the points next after a step lie above those before it, as many as a level has; 0 where they are not
+        """How far the points next after a step are above those before it, as many as a level has; 0 where they are not
         that many.
 
         Args:

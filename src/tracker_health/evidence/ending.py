@@ -71,7 +71,7 @@ def _explains(inside: Ending, outside: Ending, info: RunInfo, log: TextLog) -> b
 
 
 def _has_the_last_word(log: TextLog) -> bool:
-    """Whether hardly anything follows the last error of a console: what was caught is followed by what comes next."""
+    """Whether almost nothing follows the last error of a console: what was caught is followed by what comes next."""
     return log.lines - log.troubles[-1].line <= LAST_WORD_LINES
 
 

@@ -90,7 +90,7 @@ class Evidence(AsRead):
 
     @cached_property
     def progress_so_far(self) -> Progress | None:
-        """The same; of a run that goes on, and of whose steps nothing says what they are, by what it is compared to."""
+        """The same; of a run that is still running, by what it is compared to where nothing says what its steps are."""
         curve = self.curve("train_loss") or self.curve("val_loss")
         if self.progress is not None or self.baseline is None or curve is None or not self.goes_on:
             return self.progress

@@ -71,8 +71,8 @@ class Kin:
     many these are. ``fold`` and ``seed``: as the params, or the name, say. ``named`` and ``others``: digests of the
     names of all other params, and of these with their values; empty where there are none.
 
-    ``started`` and ``ended``: in seconds since 1970, None where that is not known, or it goes on. ``last_step``: of its
-    history, None where that is not known. ``results``: what its record has. ``state``: how far it
+    ``started`` and ``ended``: in seconds since 1970, None where that is not known, or it is still running.
+    ``last_step``: of its history, None where that is not known. ``results``: what its record has. ``state``: how far it
     has come, whatever was annotated since.
     """
 

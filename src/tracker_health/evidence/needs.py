@@ -9,7 +9,7 @@ from tracker_health.roles import RolePlan
 
 
 class Part(StrEnum):
-    """The evidence that is not a metric series. Stands where a series' role stands in a ``Need``."""
+    """The evidence that is not a metric series. Stands where a series' role is in a ``Need``."""
 
     OPTIMIZER_STATE = "optimizer_state"
     SECOND_MOMENTS = "second_moments"

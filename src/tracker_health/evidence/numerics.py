@@ -65,7 +65,7 @@ def block_medians(values: FloatArray, size: int) -> FloatArray:
 def start_level(values: FloatArray, size: int, noise: float) -> float:
     """The level before training changed anything: the median of the first ``size`` values.
 
-    Where the very first value lies clearly below that, it alone is taken: a loss that explodes with the first updates
+    Where the very first value is clearly below that, it alone is taken: a loss that explodes with the first updates
     was lowest before them.
     """
     few, unit = in_range(values[:size])
@@ -158,14 +158,14 @@ _ONE_SPIKE = 10  # values
 
 
 def peaks_of(high: npt.NDArray[np.bool_], above: FloatArray) -> npt.NDArray[np.int64]:
-    """The highest place of each group of marked ones that lie within ten values of each other."""
+    """The highest place of each group of marked ones that are within ten values of each other."""
     places = np.flatnonzero(high)
     groups = np.split(places, np.flatnonzero(np.diff(places) > _ONE_SPIKE) + 1) if len(places) else []
     return np.array([group[np.argmax(above[group])] for group in groups], dtype=np.int64)
 
 
 def jumps(values: FloatArray, window: int = _WINDOW) -> tuple[FloatArray, FloatArray]:
-    """How far each value lies above what came before it, and the same in standard deviations.
+    """How far each value is above what came before it, and the same in standard deviations.
 
     Both are 0 for the first eight values (the first 64 of more than 32,768): nothing came before them that they could
     be measured by, so a spike there is not seen.
@@ -232,7 +232,7 @@ _THIRD_DIFFERENCES = float(np.sqrt(20.0))  # standard deviation of those of nois
 
 
 def roughness(values: FloatArray) -> float:
-    """Noise, by third differences, which a smooth line hardly has, over the usual difference between neighbours: 0 of a
+    """Noise, by third differences, which a smooth line barely has, over the usual difference between neighbours: 0 of a
     smooth line, about 1 of noise; 1 of a flat one. Gasser, Sroka and Jennen-Steinmetz (1986).
     """
     values, _ = in_range(values)

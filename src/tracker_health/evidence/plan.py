@@ -25,7 +25,7 @@ _PLANNED_EPOCHS = (
     "total_epochs", "training_epochs", "num_training_epochs", "max_train_epochs", "max_num_epochs", "n_epochs",
     "n_epoch", "nepochs", "nepoch",
 )  # fmt: skip
-_OF_A_POLICY = ("total_timesteps", "clip_range")  # beside these n_epochs are the passes over what was just collected
+_OF_A_POLICY = ("total_timesteps", "clip_range")  # next to these n_epochs are the passes over what was just collected
 # Sections of a configuration that are about the training itself: not "scheduler", "pretrain" or "val".
 _SECTION = re.compile(
     r"(?:(?:trainer|train|training|training_args(?:uments)?|trainer_args|args|arguments|hparams|hyper_?param(?:eter)?s"
@@ -67,7 +67,7 @@ def plan_of(params: Mapping[str, str]) -> dict[str, str]:
         params: The run's params, by name.
 
     Returns:
-        The params as they stand there, those in steps before those in epochs.
+        The params as they are there, those in steps before those in epochs.
     """
     return {name: params[name] for name, _ in _positives(params, (*_PLANNED_STEPS, *_epochs_of(params)))}
 

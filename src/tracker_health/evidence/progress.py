@@ -1,4 +1,4 @@
-"""How far a run came, beside how far it was meant to go."""
+"""How far a run came, compared with how far it was meant to go."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _FEWEST_EPOCHS = 3
 class Progress:
     """How far the run came, in optimizer steps or in epochs (``unit``), and how far it was meant to go.
 
-    ``snapshot``: the run goes on, or was seen in mid-training, so that this is not where it ended. ``unlogged``: how
-    much more may have been done since the last point of a log that has every k-th epoch or step only; 0 where the
-    number done is exact. ``updates``: the optimizer's own count, where it lies below what was done.
+    ``snapshot``: the run is still running, or was seen in mid-training, so that this is not where it ended.
+    ``unlogged``: how much more may have been done since the last point of a log that has every k-th epoch or step only;
+    0 where the number done is exact. ``updates``: the optimizer's own count, where it is below what was done.
     """
 
     done: float
@@ -70,7 +70,7 @@ def progress_of(evidence: AsRead) -> Progress | None:
 
 
 def _begins_later(params: Mapping[str, str]) -> bool:
-    """Whether the run goes on from an epoch that another one came to."""
+    """Whether the run continues from an epoch that another one came to."""
     return positive(params, _FIRST_EPOCHS) is not None
 
 
@@ -116,7 +116,7 @@ def _of_unknown_unit(evidence: AsRead) -> Iterator[Series]:
 
 
 def _counts_batches(steps: int, own: int, planned: float, params: Mapping[str, str]) -> bool:
-    """Whether a count that an optimizer's own lies below is one of batches, of which each update takes several: as many
+    """Whether a count that an optimizer's own is below is one of batches, of which each update takes several: as many
     as the params say, or a whole number of them, which leads beyond the plan.
     """
     if own <= 0 or steps <= own:
@@ -140,7 +140,7 @@ def is_whole_multiple(steps: int, own: int) -> bool:
 
 
 def _by_rhythm(evidence: AsRead, planned: float) -> Progress | None:
-    """By a log that does not say what its steps are, where its points lie one epoch of the plan apart: they are steps
+    """By a log that does not say what its steps are, where its points are one epoch of the plan apart: they are steps
     then, neither epochs nor rows.
     """
     epochs = planned_epochs(evidence.info.params)
@@ -257,7 +257,7 @@ def _epochs_saved(evidence: AsRead) -> float | None:
 
 
 def _epochs_unlogged(evidence: AsRead) -> float:
-    """Whole epochs that may lie between the last point and the next one: ``if epoch % 50 == 0``."""
+    """Whole epochs that may be between the last point and the next one: ``if epoch % 50 == 0``."""
     series = evidence.find("epoch")
     values = series.finite().values if series is not None else np.empty(0)
     if not len(values) or not bool((values == np.floor(values)).all()):

@@ -55,7 +55,7 @@ class Beside:
             row: Of that rank.
 
         Returns:
-            float64[n], as ``median``. Of many ranks one alone hardly moves it: there it is that of all.
+            float64[n], as ``median``. Of many ranks one alone barely moves it: there it is that of all.
         """
         return self.median if len(self.numbers) > _MANY else _middle(np.delete(self.values, row, axis=0))
 

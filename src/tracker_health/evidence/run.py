@@ -31,9 +31,9 @@ class RunInfo:
 
     ``status`` is the word of the ``tracker`` ("MLflow", "W&B") for the run's state; ``exit_code`` what W&B recorded.
     ``seen``: what the launcher or a hook saw of the process's end. ``silent_for``: seconds since anything came from a
-    run that claims to go on, where these are too many. ``stopped``: why its own training stopped it, unless it went
-    on. ``at_work``: its process is known to go on, so that nothing in its console has ended it. ``Evidence.ending``
-    puts it together.
+    run that claims to be running, where these are too many. ``stopped``: why its own training stopped it, unless it
+    went on. ``at_work``: its process is known to go on, so that nothing in its console has ended it.
+    ``Evidence.ending`` puts it together.
 
     ``experiment``: the name of the experiment or project that it belongs to. ``started`` and ``ended``: in seconds
     since 1970 (UTC), None where the tracker does not say. ``resumed``: at which steps it was, as the
@@ -89,7 +89,7 @@ class TextLog:
 
     It counts the lines that are not blank, and those of them that are rows of the history. It has the errors that the
     log shows, and the line after which it said that training was done. ``span``: the first step of the history and the
-    furthest one. ``resumed``: the steps after which it says that it goes on from a checkpoint.
+    furthest one. ``resumed``: the steps after which it says that it continues from a checkpoint.
     """
 
     source: str
@@ -121,7 +121,7 @@ class DlmStepLog:
 class DlmCheckpoint:
     """The adapter checkpoint that the rule ``gradient-ghost`` reads: a ``training_state.pt`` with a global step.
 
-    ``weight_names`` are the tensor names of ``adapter_model.safetensors`` beside it, None where that is missing or
+    ``weight_names`` are the tensor names of ``adapter_model.safetensors`` next to it, None where that is missing or
     unusable; ``weights_reason`` then says why.
     """
 

@@ -83,7 +83,7 @@ class Series:
         return self._counted(step) if self.axis is None else self.axis.place(step)
 
     def where(self, step: float) -> str:
-        """The same with the tracker's own step beside it: ``samples 81920 (step 640)``.
+        """The same with the tracker's own step next to it: ``samples 81920 (step 640)``.
 
         Args:
             step: As in ``steps``.
@@ -94,7 +94,7 @@ class Series:
         return self.place(step) if self.axis is None else f"{self.place(step)} ({self._counted(step)})"
 
     def place_before(self, step: float, other: float) -> str:
-        """A place beside a later one: with the tracker's own step where the owner's count does not tell them apart.
+        """A place next to a later one: with the tracker's own step where the owner's count does not tell them apart.
 
         Args:
             step: As in ``steps``.

@@ -49,7 +49,7 @@ def steps_at_least(evidence: AsRead) -> StepCount:
 
 
 def is_of_the_end(evidence: AsRead) -> bool:
-    """Whether the checkpoint was written about where the run ended, as far as its log tells; False where it goes on.
+    """Whether the checkpoint was written about where the run ended, as far as its log tells; False where it continues.
 
     Args:
         evidence: A run with a checkpoint.
@@ -158,7 +158,7 @@ def accumulation(params: Mapping[str, str]) -> int:
 
 
 def _share(evidence: AsRead, epoch: int) -> float:
-    """The part of the log that lies before the end of a checkpoint's epoch, about; all of it where that is not known.
+    """The part of the log that is before the end of a checkpoint's epoch, about; all of it where that is not known.
 
     Epochs are counted from 0 or from 1: one that was saved as 0 may be the whole first epoch or a part of it.
     """

@@ -101,9 +101,9 @@ class Attribution(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerState:
-    """An optimizer's saved state: per-parameter statistics, groups, and the plain values stored beside them.
+    """An optimizer's saved state: per-parameter statistics, groups, and the plain values stored next to them.
 
-    ``global_step`` comes from the file or from the trainer state beside it, else None. ``extras`` are the plain
+    ``global_step`` comes from the file or from the trainer state next to it, else None. ``extras`` are the plain
     top-level values of the file (epoch, best_val_loss, ...). ``stubs`` are the names of objects in the file that were
     not rebuilt. ``stateless`` are the labels of the parameters that a group lists and for which nothing is kept;
     ``frozen``: those of them that ask for no gradient, None where that is not known (a file does not say).
@@ -186,12 +186,12 @@ class Weights:
 
     ``changes``: how far they moved since the checkpoint before, ``previous`` its source; empty where there is none.
     ``first``: where nothing changed since then, the first checkpoint of three or more, and ``same_as_first`` whether it
-    holds the same, too; empty where a file beside them may hold another part of the model.
+    holds the same, too; empty where a file next to them may hold another part of the model.
     ``idle_average``: the key of a moving average that is the same as in the first one and in the one before, though the
     model changed.
     ``task`` and ``saved_beside``: of an adapter, the task that its configuration names, and the modules that are saved
     with it whole.
-    ``in_order``: the tensors stand in the order in which the model defines them, as a state dict that was saved whole
+    ``in_order``: the tensors are in the order in which the model defines them, as a state dict that was saved whole
     has them; files of safetensors are sorted otherwise.
     ``left_out``: how many tensors more the files have, of a kind that is not read: quantised, sparse.
     """
@@ -226,7 +226,7 @@ class Weights:
 
     @property
     def has_adapter(self) -> bool:
-        """Whether there are adapter weights in the file, alone or beside those of the whole model."""
+        """Whether there are adapter weights in the file, alone or next to those of the whole model."""
         return any(".lora_" in tensor.name for tensor in self.tensors)
 
 

@@ -1,4 +1,4 @@
-"""Accuracies and areas under the ROC curve, of the training and of the validation samples, beside each other."""
+"""Accuracies and areas under the ROC curve, of the training and of the validation samples, next to each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracker_health.evidence import Curve, Evidence, FloatArray, Need, Part, Series
-from tracker_health.text import number
+from tracker_health.text import percent
 
 ROLES = (("accuracy", "train_accuracy", "val_accuracy"), ("AUC", "train_auc", "val_auc"))
 SCORE = "higher_better_val"
@@ -101,6 +101,6 @@ def mean_at_end(values: FloatArray) -> float:
     return float(np.mean(values[-3:]))
 
 
-def percent(share: float) -> str:
-    """A share for people."""
-    return f"{number(100.0 * share)}%"
+def accuracy_said(share: float, digits: int = 3) -> str:
+    """An accuracy for people: ``97.4 %``."""
+    return percent(share, digits)

@@ -11,7 +11,7 @@ import numpy as np
 from tracker_health.evidence import Evidence, Series
 from tracker_health.evidence.plan import positive
 from tracker_health.facts.settings import Settings
-from tracker_health.text import number, short_name
+from tracker_health.text import number, setting, short_name
 
 _MAIN = re.compile(r"^(?:.*[./])?(?:learning_rate|lr)$", re.IGNORECASE)
 _OF_DEEPSPEED = "deepspeed."
@@ -76,7 +76,9 @@ def rate_not_applied(evidence: Evidence, times: float) -> NotApplied | None:
     ratio = peak / value
     if 1.0 / times < ratio < times or any(abs(ratio / copies - 1.0) < _NEAR for copies in _copies(params)):
         return None
-    message = f"the params set {short_name(name)} to {number(value)}; {short_name(series)} was logged as {number(peak)}"
+    message = (
+        f"the params set {short_name(name)} to {setting(value)}; {short_name(series)} was logged as {number(peak)}"
+    )
     return NotApplied("rate", f"{message} at its highest", value, peak)
 
 
@@ -107,7 +109,7 @@ def epochs_not_applied(evidence: Evidence, times: float) -> NotApplied | None:
 
 
 def as_logged(evidence: Evidence) -> dict[str, str]:
-    """The params, and beside them what log and checkpoint say of the same settings, for comparisons of runs."""
+    """The params, and next to them what log and checkpoint say of the same settings, for comparisons of runs."""
     settings = Settings(evidence)
     known = {
         "learning rate, as logged": max((float(one.values.max()) for one in settings.logged_rates), default=None),

@@ -8,9 +8,10 @@ from math import exp, log
 from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Estimate, Evidence
 from tracker_health.facts.accuracy import Shares, measures, wrong
 from tracker_health.facts.classes import classes, classes_of_head, counts, vocabulary
+from tracker_health.text import number
 
 UNTRAINED = 0.3
-"""How far the loss of an untrained model may lie from that of guessing, as a share of it."""
+"""How far the loss of an untrained model may be from that of guessing, as a share of it."""
 
 FEWEST_SEEN, MOST_SEEN = 3, 20
 """How many answers a first loss can show. Larger numbers are too close to their neighbours."""
@@ -26,7 +27,7 @@ Chosen on the benchmark's tuning tasks.
 
 _FAR, _EXPLODED = 3.0, 30.0
 _BELOW, _LEARNT, _AS_OFTEN, _AGAIN = 0.01, 0.1, 2.0, 0.1
-"""For a loss that came down to the level of guessing: so many times that no untrained model has, and only an explosion
+"""For a loss that came down to chance level: so many times that no untrained model has, and only an explosion
 goes so far. So far below it, as a share, something was learnt, and so does an accuracy that gained so much of its way
 to 1. One answer for all is right at most so often, in times of guessing. An end so near to the first value, as a share
 of it, is the same level again.
@@ -52,7 +53,7 @@ class Chance:
 
     @property
     def next(self) -> float:
-        """How far the loss of guessing among one answer more lies above this one."""
+        """How far the loss of guessing among one answer more is above this one."""
         return log(1.0 + self.share)
 
     def begins(self, start: Estimate) -> bool:
@@ -60,12 +61,12 @@ class Chance:
         return abs(start.value - self.loss) <= UNTRAINED * self.loss
 
     def holds(self, curve: Curve, below: float, above: float) -> bool:
-        """Whether a loss stays and ends at the level of guessing: no further below and above it, in nats."""
+        """Whether a loss stays and ends at chance level: no further below and above it, in nats."""
         levels = curve.between(0.5, 1.0), curve.end
         return all(self.loss - below <= one.value <= self.loss + above for one in levels)
 
     def is_fallen_to(self, curve: Curve) -> bool:
-        """Whether a loss came from where no untrained model is, and ends about the level of guessing, no lower."""
+        """Whether a loss came from where no untrained model is, and ends about chance level, no lower."""
         least, most = (1.0 - _BELOW) * self.loss, (1.0 + UNTRAINED) * self.loss
         ends = curve.end.value <= most and not curve.end.surely_below(least, LIKELY)
         return self._began_far(curve, _FAR) and ends and curve.between(0.75, 1.0).value >= least
@@ -83,12 +84,17 @@ class Chance:
         """In words, for people."""
         return f"guessing among {self.answers:.0f} answers"
 
+    @property
+    def level(self) -> str:
+        """The loss, with the digits that people know such numbers by: ``guessing among 10 answers has 2.303``."""
+        return f"{self.said} has {number(self.loss, 4)}"
+
 
 def chance_of(evidence: Evidence) -> Chance | None:
     """The chance that the params tell, or else the model's last layer; None where neither does.
 
     A classifier's params may hold the vocabulary of the model that it was made of: then the one counts whose logarithm
-    lies nearer to the first loss.
+    is nearer to the first loss.
     """
     known, curve = counts(evidence), evidence.curve("train_loss")
     head = classes_of_head(evidence) if not known else None

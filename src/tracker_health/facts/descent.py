@@ -60,7 +60,7 @@ def descent_of(values: FloatArray) -> Descent | None:
 
 
 def _at_once(values: FloatArray, end: float) -> bool:
-    """Whether the loss came down within its first points, and hardly any further."""
+    """Whether the loss came down within its first points, and barely any further."""
     n = len(values)
     first = max(3, n // 100)
     early = median(values[first : first + max(3, n // 10)])
@@ -82,7 +82,7 @@ def _counted(path: str) -> list[int]:
 
 
 def fell_since(evidence: Evidence, share: float) -> bool | None:
-    """Whether the training loss surely fell after this share of its steps; None where there is no loss."""
+    """Whether the training loss clearly fell after this share of its steps; None where there is no loss."""
     loss = evidence.find("train_loss")
     if loss is None or not len(finite := loss.finite()):
         return None

@@ -1,17 +1,17 @@
-"""What beside a loss shows that a run learnt something."""
+"""What else than a loss shows that a run learnt something."""
 
 from __future__ import annotations
 
 from tracker_health.evidence import FEWEST_POINTS, LIKELY, SURELY, Curve, Evidence
-from tracker_health.facts.accuracy import measures, scores, wrong
-from tracker_health.text import number
+from tracker_health.facts.accuracy import accuracy_said, measures, scores, wrong
+from tracker_health.text import went
 
 _LEAST = 0.1
 """Of the way from where a score began to its best possible value: what it has to gain to show anything."""
 
 
 def learnt_by(evidence: Evidence) -> str:
-    """The score that surely rose, with its numbers; empty where none did."""
+    """The score that clearly rose, with its numbers; empty where none did."""
     for shares in (*measures(evidence, FEWEST_POINTS), *scores(evidence, FEWEST_POINTS)):
         mistakes = wrong(shares.judged)
         if mistakes is None:
@@ -19,13 +19,13 @@ def learnt_by(evidence: Evidence) -> str:
         gained = mistakes.top - mistakes.end
         rose = gained.surely_above(0.0) or mistakes.is_monotone
         if rose and gained.value >= _LEAST * mistakes.top.value:
-            began, ended = number(1.0 - mistakes.top.value), number(1.0 - mistakes.end.value)
-            return f"the {shares.whose} {shares.name} rose from {began} to {ended}"
+            said = went(1.0 - mistakes.top.value, 1.0 - mistakes.end.value, "rose", show=accuracy_said)
+            return f"the {shares.whose} {shares.name} {said}"
     return ""
 
 
 def is_drawn(evidence: Evidence) -> bool:
-    """Whether single values of the training loss scatter by as much as the whole of it, and it does not surely fall:
+    """Whether single values of the training loss scatter by as much as the whole of it, and it does not clearly fall:
     how hard each step is was drawn, as a diffusion model's timesteps are. Such a loss shows no trend in healthy runs
     either.
     """
@@ -36,7 +36,7 @@ def is_drawn(evidence: Evidence) -> bool:
 
 
 def falls_surely(curve: Curve) -> bool:
-    """Whether its best level lies surely below its top, or its levels surely fall by their ranks."""
+    """Whether its best level is clearly below its top, or its levels clearly fall by their ranks."""
     return curve.descent.surely_above(0.0) or (curve.trend < -SURELY and curve.descent.value > 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Optimizers that were hardly ever stepped, by what they keep and count."""
+"""Optimizers that were almost never stepped, by what they keep and count."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _keeps_state(group: Mapping[str, Any]) -> bool:
 
 
 def hardly_stepped(evidence: Evidence, state: OptimizerState, few: int, most_in_one: int) -> Finding | None:
-    """What is wrong with an optimizer whose own count of a handful (fewer than ``few``) lies far below the run's:
+    """What is wrong with an optimizer whose own count of a handful (fewer than ``few``) is far below the run's:
     beyond ``most_in_one`` batches to an update, which no accumulation of gradients has; None where nothing is.
     """
     own, reached = state.counted, _reached(evidence, state)
@@ -100,7 +100,7 @@ def _logs_its_updates(evidence: Evidence, own: int) -> bool:
 
 
 def _went_on(evidence: Evidence, reached: int) -> bool:
-    """Whether the log begins in the middle: the run goes on from another one, and its optimizer may be new."""
+    """Whether the log begins in the middle: the run continues from another one, and its optimizer may be new."""
     loss = evidence.find("train_loss")
     return loss is not None and len(loss) > 0 and 2 * int(loss.clean().steps.min()) > reached
 
@@ -108,7 +108,7 @@ def _went_on(evidence: Evidence, reached: int) -> bool:
 def behind(evidence: Evidence, own: int, reached: float) -> bool:
     """Whether the optimizer's own count is below half of the steps that the run reached.
 
-    Those steps must surely be no batches, no samples, and no steps that several optimizers took in turn.
+    Those steps must clearly be no batches, no samples, and no steps that several optimizers took in turn.
     """
     state = evidence.optimizer
     if state is None or 2 * own >= reached:

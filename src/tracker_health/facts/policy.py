@@ -12,7 +12,7 @@ import numpy as np
 from tracker_health.evidence import FEWEST_LEVELS, LIKELY, SURELY, Curve, Estimate, Evidence, Series
 from tracker_health.facts.environments import SOLVED, environment_of, is_control
 from tracker_health.roles import REWARDS, word_set, words_of
-from tracker_health.text import number, printable
+from tracker_health.text import contrast, printable, went
 
 _OF_ITS_SPAN, _LOST = 0.5, 0.3
 _WINDOW = 100
@@ -29,7 +29,7 @@ _OF_ONE_NORMAL, _NEAR = 0.5 * log(2.0 * pi * e), 0.01
 
 
 class Reward(NamedTuple):
-    """A policy's reward: its curve, how far it rose from its start to its end, and whether it rose steadily: surely
+    """A policy's reward: its curve, how far it rose from its start to its end, and whether it rose steadily: clearly
     from half to half, or by the trend of its levels.
     """
 
@@ -39,7 +39,7 @@ class Reward(NamedTuple):
 
     @property
     def rose(self) -> bool:
-        """Whether its end surely lies above its start; or likely, and it rose steadily."""
+        """Whether its end is clearly above its start; or likely, and it rose steadily."""
         return self.rise.surely_above(0.0) or (self.may_have_risen and self.steadily)
 
     @property
@@ -58,11 +58,11 @@ class Reward(NamedTuple):
 
     @property
     def ever_rose(self) -> bool:
-        """Whether its end likely lies above its start, or its best level surely."""
+        """Whether its end is likely above its start, or its best level clearly."""
         return self.may_have_risen or self.as_loss.descent.surely_above(0.0)
 
     def rose_by(self, share: float) -> bool:
-        """Whether it ever rose, or a level lies above its start by a share of the start's size."""
+        """Whether it ever rose, or a level is above its start by a share of the start's size."""
         start = self.curve.start.value
         return self.ever_rose or float(self.curve.levels.max()) > start + share * abs(start)
 
@@ -78,15 +78,17 @@ class Reward(NamedTuple):
 
     @property
     def fell_from_its_best(self) -> bool:
-        """Whether it ends surely below its best level, by `_LOST` of all that its levels span."""
+        """Whether it ends clearly below its best level, by `_LOST` of all that its levels span."""
         return (self.as_loss.end - self.as_loss.best).surely_above(_LOST * self.span)
 
     @property
     def said(self) -> str:
         """``reward went from 0.2 to 0.7``; of one that was lost the best level as well."""
-        start, end = number(self.curve.start.value), number(self.curve.end.value)
-        best = f" by way of {number(-self.as_loss.best.value)}" if self.fell_from_its_best and self.ever_rose else ""
-        return f"{printable(self.curve.series.name)} went from {start} to {end}{best}"
+        name, start, end = printable(self.curve.series.name), self.curve.start.value, self.curve.end.value
+        if not (self.fell_from_its_best and self.ever_rose):
+            return f"{name} {went(start, end)}"
+        first, last, best = contrast(start, end, -self.as_loss.best.value)
+        return f"{name} went from {first} to {last} by way of {best}"
 
 
 def reward_of(evidence: Evidence, roles: Sequence[str] = REWARDS) -> Reward | None:
@@ -128,7 +130,7 @@ def _points_that_share_episodes(evidence: Evidence, curve: Curve) -> float:
 
 
 def learnt(evidence: Evidence, reward: Reward) -> bool:
-    """Whether a reward says that its policy learnt: it surely rose, by `_OF_ITS_SPAN` of what its levels span, or it
+    """Whether a reward says that its policy learnt: it clearly rose, by `_OF_ITS_SPAN` of what its levels span, or it
     ends where its environment counts as solved.
     """
     return (reward.rose and reward.rise.value >= _OF_ITS_SPAN * reward.span) or is_solved(evidence, reward.curve)
@@ -168,7 +170,7 @@ def rightness_of(evidence: Evidence) -> Curve | None:
 
 
 def is_a_share(curve: Curve) -> bool:
-    """Whether all values lie between 0 and 1."""
+    """Whether all values are between 0 and 1."""
     values = curve.series.values
     return bool(values.min() >= 0.0 and values.max() <= 1.0)
 

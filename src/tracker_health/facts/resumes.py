@@ -50,7 +50,7 @@ _NOTICED = 0.05  # of the steps: fewer are skipped by a loss scale that finds it
 
 
 def jump_at(curve: Curve, step: int) -> Estimate | None:
-    """How far the points after a step lie above those before it; None where there are fewer than three of either."""
+    """How far the points after a step are above those before it; None where there are fewer than three of either."""
     values, at = curve.series.values, int(np.searchsorted(curve.series.steps, step, side="right"))
     before, after = values[max(0, at - _BEFORE) : at], values[at : at + _AFTER]
     if min(len(before), len(after)) < _AFTER:

@@ -12,7 +12,7 @@ import numpy as np
 from tracker_health.evidence import SURELY, Curve, Evidence, FloatArray, Need, Series
 from tracker_health.facts.learnt import falls_surely
 from tracker_health.roles import is_perplexity
-from tracker_health.text import count, number, short_name
+from tracker_health.text import count, number, percent, short_name
 from tracker_health.words.ending import Ended
 
 HIGHER = ("val_accuracy", "val_auc", "higher_better_val")
@@ -27,7 +27,7 @@ _BY_CLASS = re.compile(r"^(?P<before>.*?[._/ -])(?P<of>[^._/ -]+)$|^(?P<plain>[A
 
 
 def needs_of_scores() -> tuple[Need, ...]:
-    """Any held-out score, and the losses beside it."""
+    """Any held-out score, and the losses next to it."""
     first, *others = HELD_OUT
     return (Need(role=first, any_of=tuple(others)), *Need.beside("train_loss", "val_loss"))
 
@@ -86,9 +86,9 @@ class Score:
         worst = np.abs(shares) <= near if self.higher else shares >= 1.0 - near
         return worst.astype(np.float64)
 
-    def said(self, value: float) -> str:
+    def said(self, value: float, digits: int = 3) -> str:
         """A value, for people."""
-        return f"{number(value)}%" if self.unit == _PERCENT else number(value)
+        return percent(value / _PERCENT, digits) if self.unit == _PERCENT else number(value, digits)
 
 
 _SMALL = 1e-9
@@ -123,7 +123,7 @@ def rests(evidence: Evidence, least: int) -> str:
 
 
 def training_falls(evidence: Evidence) -> bool:
-    """Whether the training loss surely came down and did not surely rise again; True where there is none."""
+    """Whether the training loss clearly came down and did not clearly rise again; True where there is none."""
     curve = evidence.curve("train_loss")
     if curve is None:
         return True

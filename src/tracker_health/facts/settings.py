@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tracker_health.evidence import Evidence, Series
 from tracker_health.facts.intent import optimizers_named
-from tracker_health.text import number
+from tracker_health.text import setting
 
 _MOST_CHARACTERS = 200
 _ADAM = re.compile(r"(^|[^a-z])[nr]?adam|rmsprop")
@@ -62,7 +62,7 @@ class UsualRate(NamedTuple):
     @property
     def said(self) -> str:
         """``0.0001 to 0.01 are usual``."""
-        return f"{number(self.lowest)} to {number(self.highest)} are usual"
+        return f"{setting(self.lowest)} to {setting(self.highest)} are usual"
 
     def holds(self, rate: float) -> bool:
         """Whether a rate is one of them."""
@@ -79,7 +79,7 @@ _OF_POLICIES = {
 """Of policies that answer, and of those that act in an environment."""
 
 MOST_RATE_OF_SGD = 1.0
-"""From here on next to nothing trains with SGD; OPT016 declares that of Adam."""
+"""From here on almost nothing trains with SGD; OPT016 declares that of Adam."""
 
 
 def usual_rate_of(optimizer: str, *, fine_tunes: bool = False, policy: str = "") -> UsualRate:
@@ -190,7 +190,7 @@ class Settings:
     @cached_property
     def decay_per_step(self) -> float | None:
         """The share of every weight that a step's decay takes: the weight decay times the learning rate of the param
-        beside it, of a name with the same beginning, or the run's.
+        next to it, of a name with the same beginning, or the run's.
         """
         if self.weight_decay is None:
             return None

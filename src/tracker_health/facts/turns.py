@@ -1,4 +1,4 @@
-"""How a loss or a learning rate turned: what signs of causes ask of curves. Each number has its meaning beside it."""
+"""How a loss or a learning rate turned: what signs of causes ask of curves. Each number has its meaning next to it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def had_come_down(loss: Curve) -> bool:
 
 
 def rises_throughout(loss: Curve) -> bool:
-    """Whether a loss only ever rose: it ends near its highest, and hardly lay below its first points. However high it
+    """Whether a loss only ever rose: it ends near its highest, and barely was below its first points. However high it
     rose at last, one that had come down before fell once.
     """
     if loss.descent.surely_above(CAME_DOWN * abs(loss.start.value)):

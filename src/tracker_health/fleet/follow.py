@@ -1,4 +1,4 @@
-"""A run that goes on, followed from outside: judged by the live rules again and again, until it ends."""
+"""A run that is still running, followed from outside: judged by the live rules again and again, until it ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OUR_TRACKERS = frozenset({"mlflow", "wandb"})
 
 
 class Follower:
-    """One run, for as long as it goes on. Nothing of its history is kept from one look to the next."""
+    """One run, for as long as it continues. Nothing of its history is kept from one look to the next."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Follower:
         self._over = False
 
     def lines(self, wait: Callable[[float], bool]) -> Iterator[str]:
-        """What there is to say of the run, each in one line, while it goes on.
+        """What there is to say of the run, each in one line, while it is running.
 
         Args:
             wait: Waits for so many seconds; true where nobody wants to follow the run any longer.
@@ -201,7 +201,8 @@ class Follower:
         found = self._known.findings
         worst = max(found, key=lambda one: one.verdict.rank, default=None)
         codes = ", ".join(dict.fromkeys(one.code for one in found))
-        said = "it was over before anybody followed it" if self._seen is None else "nothing was found while it went on"
+        never_seen = "it was over before anybody followed it"
+        said = never_seen if self._seen is None else "nothing was found while it was running"
         said = f"{worst.verdict.upper()}: {codes}" if worst is not None else said
         ended = f"{how.how} ({how.by})" if how is not None else "ended"
         at = f" at step {self._last_step}" if self._last_step >= 0 else ""
@@ -210,13 +211,13 @@ class Follower:
     # Asking
 
     def _ask_to_stop(self, opened: TrackedRun) -> Iterator[str]:
-        """Ask the run to stop, once that is due, and again where somebody's own tags took the place of the request."""
+        """Ask the run to stop, once that is due, and again where someone's own tags took the place of the request."""
         finding = self._to_stop_for
         if finding is None or self._over:
             return
         if self._dry_run:
             self._to_stop_for = None
-            yield _line(f"would ask it to stop, for {finding.code}; in a dry run it goes on")
+            yield _line(f"would ask it to stop, for {finding.code}; in a dry run it continues")
         elif not self._was_asked or not (opened.asked_to_stop() or opened.stopped()):
             first, self._was_asked = not self._was_asked, True
             try:
@@ -225,7 +226,7 @@ class Follower:
                 self._was_asked = not first
                 raise
             if first:
-                obeys = "a training with LiveHealth(obey=True) stops within half a minute, any other goes on"
+                obeys = "a training with LiveHealth(obey=True) stops within half a minute, any other continues"
                 yield _line(f"asked it to stop, for {finding.code}: {obeys}")
 
     # Messages
@@ -265,7 +266,7 @@ class Follower:
 
 
 def _about(report: Report, finding: LiveFinding, config: Config) -> tuple[Report, Notify]:
-    """What a message on a finding is about, and to whom. A baseline was named to hear of what lies above it."""
+    """What a message on a finding is about, and to whom. A baseline was named to hear of what is above it."""
     if finding.code != _COMPARED or config.baseline is None or not config.baseline.frozen:
         return replace(report, verdict=finding.verdict), config.notify
     results = tuple(one for one in report.results if one.code == _COMPARED)

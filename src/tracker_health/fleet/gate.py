@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 AGAIN_SECONDS = 3600.0
 """How long a model that could not be judged, and has not changed since, is left alone by a watch."""
 UNFINISHED_SECONDS = 300.0
-"""How long a model whose run goes on is."""
+"""How long a model waits whose run is still running."""
 _MOST_REMEMBERED = 100_000
 _MOST_OF_A_NAME = 400
 _MOST_OF_A_DESCRIPTION = 5_000
@@ -63,7 +63,7 @@ _NO_CHECKPOINT = "there is no checkpoint among the registered files"
 @dataclass(frozen=True, kw_only=True)
 class GateOptions:
     """How models are asked about. ``timeout``: in seconds, for one. ``tags``: write the verdict and its cause onto the
-    version of the model. ``accept_ack``: what somebody has acknowledged on the run may pass. ``promote``: the alias
+    version of the model. ``accept_ack``: what someone has acknowledged on the run may pass. ``promote``: the alias
     that a version gets in MLflow's registry when it may go on, and never otherwise.
     """
 
@@ -167,7 +167,7 @@ def _already_open(version: RegisteredModel) -> RegisteredModel:
 def _answer_in_time(name: str, options: GateOptions, opening: Callable[[], RegisteredModel]) -> Gated:
     try:
         model, answer = within(options.timeout, _answer_about, options, opening)
-        # Here, and not in the thread: one that was given up goes on, and must set no alias any more.
+        # Here, and not in the thread: one that was given up continues, and must set no alias any more.
         return _promote(model, answer, options) if options.promote else answer
     except ConfigError:
         raise
@@ -210,7 +210,7 @@ def _answer_about(options: GateOptions, opening: Callable[[], RegisteredModel]) 
 
 class _RunJudgement(NamedTuple):
     """What became of the run: its report and evidence, what to know besides, why there is none. ``accepts``: the codes
-    of what somebody has acknowledged on it and may pass; ``page``: the address of the report in its tracker.
+    of what someone has acknowledged on it and may pass; ``page``: the address of the report in its tracker.
     """
 
     report: Report | None = None

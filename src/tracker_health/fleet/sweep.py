@@ -1,5 +1,5 @@
 """What a team's server runs with an account of its own: runs that ended without a verdict get one, and so do those that
-died without a word. And what this version would say differently of the runs that have one.
+crashed silently. And what this version would say differently of the runs that have one.
 
 Several may do so at once. A run that another has just annotated, or is annotating, is left to it.
 """
@@ -74,7 +74,7 @@ class Swept:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepEstimate:
-    """What a sweep would do: ``runs`` to write onto, ``silent`` of them that claim to go on, and ``size`` bytes of
+    """What a sweep would do: ``runs`` to write onto, ``silent`` of them that claim to be running, and ``size`` bytes of
     files to read at most; ``failed``: what could not be looked at, with the reason.
     """
 
@@ -136,8 +136,8 @@ class Sweep:
     ``since``: how long ago a run may have ended. ``rejudge``: as for ``annotate``. ``report_to``: a folder for the
     reports, where nothing is to be written onto the runs. ``messages``: where they wait for ``send_messages``. ``by``:
     by what the ranks of one training are known, which then get one verdict, too. A run
-    that claims to go on must have been silent for the ``stale_after`` of the configuration that is in force for it. Or
-    its verdict must already call it silent.
+    that claims to be running must have been silent for the ``stale_after`` of the configuration that is in force for
+    it. Or its verdict must already call it silent.
     """
 
     config: Config

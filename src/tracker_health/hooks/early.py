@@ -1,6 +1,6 @@
 """What must be there from Python's start on, whenever a tracker is imported: the process, its exit codes, and its end.
 
-Each Python that is started pays for this module, whether it tracks anything or not: it imports next to nothing.
+Each Python that is started pays for this module, whether it tracks anything or not: it imports almost nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def watch() -> None:
 
 
 def forget() -> None:
-    """Leave them as they were, unless somebody else has wrapped ours."""
+    """Leave them as they were, unless someone else has wrapped ours."""
     while _watched:
         owner, name, original, ours = _watched.pop()
         if getattr(owner, name) is ours:
@@ -62,7 +62,7 @@ def _watching(call: Any) -> Any:
         try:
             return call(*arguments, **options)
         except SystemExit as error:
-            with suppress(Exception):  # somebody's own class: whatever it is, it goes on
+            with suppress(Exception):  # someone's own class: whatever it is, it continues
                 if _ENDS in sys.modules:
                     sys.modules[_ENDS].note_exit(error)
             raise

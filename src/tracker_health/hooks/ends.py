@@ -93,7 +93,7 @@ def begin(run: str) -> None:
 
 
 def on_its_way(run: str) -> BaseException | None:
-    """The exception that is being handled where this run ends, and that came up while it went on; marked with it."""
+    """The exception that is being handled where this run ends, and that came up while it ran; marked with it."""
     error = sys.exc_info()[1]
     return error if error is not None and _marks_of(error).setdefault(run, True) else None
 
@@ -141,7 +141,7 @@ def unchanged() -> Iterator[None]:
 
 
 def end_of_process(error: BaseException | None = None) -> End:
-    """How this process ends, as far as it sees. ``error``: what ends it, where somebody else has caught that."""
+    """How this process ends, as far as it sees. ``error``: what ends it, where someone else has caught that."""
     error = _uncaught() if error is None else error
     if error is None:
         return _last_exit
@@ -166,6 +166,6 @@ def _uncaught() -> BaseException | None:
 
 
 def _is_at_a_prompt() -> bool:
-    """Whether somebody types what runs here. That IPython is imported, as by MLflow and W&B, does not say so."""
+    """Whether someone types what runs here. That IPython is imported, as by MLflow and W&B, does not say so."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return hasattr(sys, "ps1") or (shell is not None and shell() is not None)

@@ -182,7 +182,7 @@ class ExecLog:
     def left(self) -> list[LeftRun]:
         """The runs that were begun and not ended.
 
-        A process that goes on with the run of another and ends it has not ended it for the other.
+        A process that continues the run of another and ends it has not ended it for the other.
         """
         owners = (next(iter(by_process.items())) for by_process in self._begun.values())
         return [LeftRun(run=run, pid=pid) for pid, run in owners]

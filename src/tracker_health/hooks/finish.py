@@ -34,7 +34,7 @@ def watch() -> None:
 
 
 def here() -> str:
-    """The folder that this process works in; the root where somebody has deleted it."""
+    """The folder that this process works in; the root where someone has deleted it."""
     try:
         return os.getcwd()  # noqa: PTH109
     except OSError:
@@ -58,7 +58,7 @@ def begun(run: RunToJudge) -> None:
 
 
 def resumed(run: RunToJudge) -> None:
-    """Note that this process goes on with a run, unless that is known or another process's business."""
+    """Note that this process continues with a run, unless that is known or another process's business."""
     if run.key not in _going_on and (_owners.get(run.key) == os.getpid() or _is_first_rank()):
         begun(run)
 
@@ -107,7 +107,7 @@ def _hand_over(
 def _is_ours(run: RunToJudge) -> bool:
     """Whether this process is the one to judge a run that it has ended.
 
-    A fork inherits the hooks and the runs of its parent, and may come by the end of one that the parent goes on with;
+    A fork inherits the hooks and the runs of its parent, and may come by the end of one that the parent continues with;
     of several ranks that end a run that none of them has begun, one is enough.
     """
     owner = _owners.get(run.key)

@@ -81,7 +81,7 @@ def say(message: str) -> None:
     if not message or (message.startswith(UNABLE) and not _is_news(message)):
         return
     stream: Any = sys.stderr
-    with suppress(Exception):  # closed, full, or somebody's own object
+    with suppress(Exception):  # closed, full, or someone's own object
         stream.write(f"tracker-health: {printable(message, 1000)}\n")
         stream.flush()
 

@@ -25,14 +25,14 @@ from tracker_health.hooks.memory import memory_left
 from tracker_health.hooks.startup_path import without_startup
 
 BUDGET_SECONDS = 0.08
-"""How long a training process waits for a verdict: not to be felt. The judge goes on without it."""
+"""How long a training process waits for a verdict: not to be felt. The judge continues without it."""
 
 BUDGET = "TRACKER_HEALTH_HOOK_SECONDS"
 
 _TO_WAIT = f"{BUDGET}=60 waits for it, as tracker-health exec does"
 
 ROOM_TO_PREPARE = 2 * 2**30
-"""Bytes that must be left on the machine and in the container for a judge to wait beside the training."""
+"""Bytes that must be left on the machine and in the container for a judge to wait next to the training."""
 
 MOST_OUTGOING = 2**22
 """Bytes that wait for a busy judge: the names of some ten thousand runs."""
@@ -287,7 +287,7 @@ def _start(folder: str) -> int:
     if not sys.executable:
         raise RuntimeError("Python does not know its own program (sys.executable): nothing can be judged")
     if getattr(sys, "frozen", False):  # the program is the application itself: it would train once more
-        raise RuntimeError("the program is frozen and has no Python beside it: nothing can be judged")
+        raise RuntimeError("the program is frozen and has no Python next to it: nothing can be judged")
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -316,7 +316,7 @@ def _start_worker(connection: socket.socket, folder: str) -> None:
 
 
 def _above_standard_streams(connection: socket.socket) -> int:
-    """Its descriptor. Where standard output is closed it would get its number, and what somebody prints."""
+    """Its descriptor. Where standard output is closed it would get its number, and what someone prints."""
     if connection.fileno() > _STANDARD_ERROR:
         return connection.detach()
     import fcntl

@@ -1,8 +1,8 @@
 """The judge: the process that judges the runs of a training process, one after the other, and outlives it if need be.
 
 For each run that ends it answers with one line to show: the verdict by the metrics, which is on the run by then. The
-rest (checkpoints, pictures) follows when nothing is waiting. While a run goes on it waits, with all imported that it
-needs, unless memory gets short.
+rest (checkpoints, pictures) follows when nothing is waiting. While a run is still running it waits, with all imported
+that it needs, unless memory gets short.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ GATHER_SECONDS = 20
 """How long a message waits for others: of trials that fail together people get one."""
 
 IDLE_SECONDS = 60
-"""How long it waits for another run where none goes on."""
+"""How long it waits for another run where none is running."""
 
 LOOK_SECONDS = 5
-"""How often it looks, while a run goes on, whether somebody needs its memory."""
+"""How often it looks, while a run is still running, whether someone needs its memory."""
 
 ROOM_TO_WAIT = 2**30
 """Bytes that must be left for it to wait on."""
@@ -142,7 +142,7 @@ class _Session:
         return [] if found.complete else [run]
 
     def _answer(self, text: str, *, always: bool = False) -> None:
-        """Send a line to show. ``always``: also where there is nothing to show, as somebody waits for it."""
+        """Send a line to show. ``always``: also where there is nothing to show, as someone waits for it."""
         if text or always:
             with suppress(OSError):
                 self._connection.sendall(json.dumps(text).encode() + b"\n")

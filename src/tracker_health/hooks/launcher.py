@@ -92,7 +92,7 @@ def _hooked(command: Sequence[str], wait: float) -> int:
     try:
         before = safely(memory_kills)
         code, pid = _supervised(command, _environment({EXEC_LOG: str(exec_log)}))
-        with suppress(KeyboardInterrupt), _caught(_wait_no_longer):  # the judge goes on without us
+        with suppress(KeyboardInterrupt), _caught(_wait_no_longer):  # the judge continues without us
             exit_of = _Exit(code, pid, killed_for_memory=before is not None and (safely(memory_kills) or 0) > before)
             safely(_judge_all, exec_log, exit_of, wait)
         return code
@@ -156,7 +156,7 @@ def _has_reached(process: subprocess.Popen[bytes], number: int, witness: SignalW
 
 @contextmanager
 def _witness(caught: list[int]) -> Iterator[SignalWitness | None]:
-    """Somebody who sees which of the signals reach the command anyway; nobody where there is no room for it."""
+    """Someone who sees which of the signals reach the command anyway; nobody where there is no room for it."""
     try:
         witness = SignalWitness(caught) if hasattr(signal, "pthread_sigmask") else None
     except OSError:
@@ -228,7 +228,7 @@ def _judge_all(path: Path, exit_of: _Exit, wait: float) -> None:
         waiting.add(ended.run, taken or behind, again=taken is not None)
     for left in exec_log.left:
         if _is_alive(left.pid):
-            say(f"{left.run.run} goes on in process {left.pid}: not judged")
+            say(f"{left.run.run} continues in process {left.pid}: not judged")
         else:
             waiting.hand_over(left.run, _ending_of_left(left, exec_log, exit_of), left=True)
     if exec_log.full:

@@ -1,4 +1,4 @@
-"""How much memory a process may still take before somebody is killed for it, and how often the kernel has done that."""
+"""How much memory a process may still take before someone is killed for it, and how often the kernel has done that."""
 
 from __future__ import annotations
 

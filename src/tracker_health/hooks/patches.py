@@ -11,7 +11,7 @@ After = Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
 """Called with what the method gave, its positional arguments (``self`` included) and its keyword arguments."""
 
 _MOST_LAYERS = 100
-# Ours that do something. No mark on the function itself, which `functools.wraps` would copy to somebody else's.
+# Ours that do something. No mark on the function itself, which `functools.wraps` would copy to someone else's.
 _active: set[Callable[..., Any]] = set()
 
 
@@ -39,7 +39,7 @@ def wrap(owner: type, name: str, after: After) -> Callable[[], None]:
 
     def undo() -> None:
         _active.discard(wrapper)
-        if owner.__dict__.get(name) is wrapper:  # else somebody else has wrapped ours: it stays, and does nothing
+        if owner.__dict__.get(name) is wrapper:  # else someone else has wrapped ours: it stays, and does nothing
             setattr(owner, name, original)
 
     return undo

@@ -60,7 +60,7 @@ CERTAINTY = "certainty"
 EXPLAINED = "explained"
 """The tag that lists the codes of the findings that the cause explains, where there are others."""
 ACK, OPEN = "ack", "open"
-"""The tags beside a verdict that say who answered it, and whether somebody still has to look."""
+"""The tags next to a verdict that say who answered it, and whether someone still has to look."""
 NOTIFIED = "notified"
 """The tag that says about which causes of the run people were sent a message, as ``messages.SentMessages`` has it."""
 GROUP_VERDICT, GROUP, GROUP_STATE = "group_verdict", "group", "group_state"
@@ -114,7 +114,7 @@ def digest_of(
     """Sixteen hexadecimal digits that stay the same as long as judging the run again could give nothing new.
 
     A judgement that is not ``complete``, because something could not be read, has another digest than any complete
-    one: the next annotation tries again. With the ``verdict`` that stands beside it in it, the digest no longer fits a
+    one: the next annotation tries again. With the ``verdict`` that is next to it in it, the digest no longer fits a
     run whose verdict was changed by hand. ``rules``: the version of the rules that judged, by default today's.
     """
     version = RULES_VERSION if rules is None else rules
@@ -190,7 +190,7 @@ def shadow_of(report: Report, digest: str) -> Shadow:
 
 
 def is_wanted(when: str, verdict: Verdict) -> bool:
-    """Whether something is written beside such a verdict; ``when``: of ``config.WHEN``."""
+    """Whether something is written next to such a verdict; ``when``: of ``config.WHEN``."""
     return when == "always" or (when == "findings" and verdict.rank >= Verdict.WARN.rank)
 
 
@@ -202,7 +202,7 @@ def _baseline_of(report: Report) -> str:
 def plan(
     report: Report, digest: str, attachments: Mapping[str, bytes] | None = None, config: Config | None = None
 ) -> Annotations:
-    """The annotations for a report. Pure. ``attachments`` are finished files (pictures, pages) to write beside the
+    """The annotations for a report. Pure. ``attachments`` are finished files (pictures, pages) to write next to the
     report. ``config``: what of the measures and the description is written, by default as in ``Config()``.
     """
     chosen = config or Config()

@@ -58,7 +58,7 @@ def rewind_of(report: Report, evidence: Evidence, shelf: Shelf) -> Rewind | None
 @dataclass(frozen=True)
 class StepAxis:
     """The step axis on which a run went wrong. ``first``, ``last``: of the run; ``beyond``: how far a checkpoint may
-    lie behind the last point. ``epochs``, ``counter``: at which epoch and optimizer step it was, at each of some steps.
+    are behind the last point. ``epochs``, ``counter``: at which epoch and optimizer step it was, at each of some steps.
     """
 
     unit: StepUnit

@@ -15,13 +15,13 @@ from tracker_health.facts.settings import Settings
 from tracker_health.facts.steps import is_smoke_test
 from tracker_health.report.result import BY_PARAMS, Judged, ProbeResult, SkippedProbe
 from tracker_health.rules.probe import Probe
-from tracker_health.text import count, number, printable
+from tracker_health.text import count, printable, setting
 from tracker_health.words.verdict import Verdict
 
 _REASON_CHARACTERS = 300
 _NOTED = frozenset(("kept", "state_begins"))  # measures of a rule that passed for a reason that a reader should know
 _FEW_CHECKS = 4
-_DRAWN = "single values of the loss scatter by as much as all of it, as where timesteps are drawn"
+_DRAWN = "single values of the loss scatter by as much as all of it, as when timesteps are drawn"
 
 MAIN_SIGNALS = frozenset(("train_loss", "val_loss", "train_reward", "val_reward"))
 """The roles that a pass rests on, where any of them is there."""
@@ -81,7 +81,7 @@ def _said_by_params(part: str, evidence: Evidence) -> str:
     """What the params say of a part that nothing else shows; empty for nothing."""
     settings = Settings(evidence)
     if part == "learning rate" and settings.rate_said is not None:
-        return number(settings.rate_said)
+        return setting(settings.rate_said)
     return ", ".join(optimizers_named(evidence)[:1]) if part == "optimizer" else ""
 
 

@@ -224,7 +224,7 @@ def _votes(probe: Probe, evidence: Evidence, config: Config) -> bool:
 
 
 def _advice(results: Iterable[ProbeResult]) -> Iterator[str]:
-    """What a comparison with living runs found, which has no vote."""
+    """What a comparison with living runs found, which is informational."""
     for one in results:
         if one.details.get("baseline") and not one.votes and one.verdict is not Verdict.PASS:
             yield printable(f"{one.code} advises: {one.message}; {one.remedy}", 2 * _REASON_CHARACTERS)
@@ -272,7 +272,7 @@ def _notes(evidence: Evidence, config: Config, unknown: list[str]) -> Iterable[s
     if evidence.baseline is not None:
         runs = f"{count(len(evidence.baseline.runs), 'run')} of {evidence.baseline.of}"
         frozen = f"compared with baseline {evidence.baseline.digest}: {runs}"
-        said = frozen if evidence.baseline.frozen else f"compared with {runs}: this advises and has no vote"
+        said = frozen if evidence.baseline.frozen else f"compared with {runs}: this is informational"
         not_compared = f"not compared with the baseline: {evidence.not_compared}"
         yield printable(not_compared if evidence.not_compared else said, _REASON_CHARACTERS)
     yield from (printable(note, _REASON_CHARACTERS) for note in config.notes)
@@ -343,7 +343,7 @@ def _last_place(evidence: Evidence) -> str:
 
 
 def _so_far(evidence: Evidence) -> str:
-    """Of a run that goes on and in which nothing was found."""
+    """Of a run that is still running and in which nothing was found."""
     last = _last_place(evidence)
     return f"{HEALTHY_SO_FAR} up to {last}" if last else HEALTHY_SO_FAR
 

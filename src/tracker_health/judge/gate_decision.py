@@ -26,7 +26,7 @@ FAILS_ON: Mapping[str, frozenset[Verdict]] = {
 bad model: it could not be judged.
 """
 NOTE_BEGINS = "**Training health of this version: "
-"""By this the block in a description is the gate's: one that somebody copied from a run begins otherwise."""
+"""By this the block in a description is the gate's: one that someone copied from a run begins otherwise."""
 _MOST_REASON = 400
 _VERDICT, _ACCEPTED = "verdict", "accepted"
 
@@ -42,8 +42,8 @@ class GateDecision(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """When a model may go on. ``fail_on``: of ``FAILS_ON``. ``allow_unfinished``: also while its run goes on.
-    ``accepts``: codes of findings that somebody has acknowledged, and that may pass for that. ``require_files``: only
+    """When a model may go on. ``fail_on``: of ``FAILS_ON``. ``allow_unfinished``: also while its run is still running.
+    ``accepts``: codes of findings that someone has acknowledged, and that may pass for that. ``require_files``: only
     where all of the model's files were read, and judged.
     """
 
@@ -57,7 +57,7 @@ class Rule:
 class Gate:
     """The answer about one model. ``verdict``: on its run and its files together, whatever was accepted; None where
     neither could be judged. ``cause``: the one cause of the findings, empty where none is known. ``accepted``: the
-    codes that passed since somebody has acknowledged them.
+    codes that passed since someone has acknowledged them.
     """
 
     answer: GateDecision
@@ -74,8 +74,8 @@ def decide(
     where there was nothing to read. ``failure``: why there is no report on the run, or why one of them cannot be relied
     upon. ``unread``: why not all of the files were read.
 
-    What is surely wrong comes first: a model that is bad stays bad, whatever else could not be read. Then a run that
-    still goes on, which has to be asked about again; then what could not be judged.
+    What is clearly wrong comes first: a model that is bad stays bad, whatever else could not be read. Then a run that
+    is still running, which has to be asked about again; then what could not be judged.
     """
     chosen = rule or Rule()
     found = _findings(run, files)
@@ -91,7 +91,7 @@ def decide(
     if barred:
         return replace(gate, answer=GateDecision.BAD, reason=_why_bad(barred[0], run, files))
     if run is not None and run.ended == Ended.RUNNING and not chosen.allow_unfinished:
-        return replace(gate, answer=GateDecision.UNFINISHED, reason="its run still goes on")
+        return replace(gate, answer=GateDecision.UNFINISHED, reason="its run is still running")
     reason = failure or _why_not_judged(run, files)
     if not reason and chosen.require_files and (files is None or unread or not _says_something(files)):
         reason = f"its files are required, and not judged: {unread or 'no rule says anything of them'}"

@@ -84,7 +84,7 @@ def group_verdict(base: Evidence, members: Sequence[Member], expected: int, conf
     Args:
         base: What was read of the run that stands for them: its record, its files, its console.
         members: The ranks that are there.
-        expected: How many there are to be, as far as somebody says: fewer do not pass.
+        expected: How many there are to be, as far as someone says: fewer do not pass.
         config: By which they are judged.
 
     Returns:

@@ -37,7 +37,7 @@ class Kinship:
 
     @property
     def head(self) -> Kin | None:
-        """The lowest of the ranks; a parent run stands above it."""
+        """The lowest of the ranks; a parent run is above it."""
         return self.members[0] if self.kind == "ranks" else None
 
 

@@ -1,4 +1,4 @@
-"""Which verdicts are worth a message to somebody, what it says, and how many leave at a time. Pure.
+"""Which verdicts are worth a message to someone, what it says, and how many leave at a time. Pure.
 
 A message is about one cause of one run, or about many runs of one experiment. What it says comes from a run, which is
 hostile: it is bounded, and without what may be private unless the settings ask for it.
@@ -61,7 +61,7 @@ class SentMessages:
     """About what people were sent a message, as a run keeps it in the tag ``NOTIFIED``.
 
     ``causes``: those of which a message was sent. ``due``: the cause of one that is still to be sent, "" for none;
-    ``since``: when somebody took that over, in seconds since 1970, and ``token``: who, 8 hexadecimal digits. ``run``:
+    ``since``: when someone took that over, in seconds since 1970, and ``token``: who, 8 hexadecimal digits. ``run``:
     the key of the run that it is about, as tags can be copied to another; "" where that is not known.
     """
 
@@ -171,7 +171,7 @@ def _is_sure(report: Report, notify: Notify) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """A verdict that somebody is to be sent a message about.
+    """A verdict that someone is to be sent a message about.
 
     ``run``: what ``open_run`` takes, in the ``store`` of this key. ``place``: the experiment or project, "" for none.
     ``subject``: see ``subject_of``. ``found``: when, in seconds since 1970; ``token``: of ``SentMessages``.
@@ -309,7 +309,7 @@ def _is_host(word: str) -> bool:
 
 
 def _is_path(word: str) -> bool:
-    """Whether a word is a path: it begins as one, or a folder stands before a name with a suffix."""
+    """Whether a word is a path: it begins as one, or a folder is before a name with a suffix."""
     if word.startswith(("/", "\\", "~/", "~\\")) or word[1:3] in (":/", ":\\"):
         return len(word) > 1
     folder, _, name = word.rstrip(".:").rpartition("/")

@@ -10,7 +10,7 @@ from tracker_health.evidence import Curve, Evidence
 from tracker_health.facts.scores import HELD_OUT, HIGHER
 from tracker_health.report.result import Judged, ProbeResult
 from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
-from tracker_health.text import count, number, short_name
+from tracker_health.text import contrast, count, number, short_name, went
 from tracker_health.words.verdict import Verdict
 
 _LEVEL = 0.05  # of the whole way that the last quarter brought: less is called level
@@ -50,7 +50,7 @@ def _course(evidence: Evidence) -> str:
         curve = evidence.curve(role)
         if curve is not None:
             name = _CALLED.get(role) or short_name(curve.series.name)
-            first, end = number(curve.first.value), number(curve.end.value)
+            first, end = contrast(curve.first.value, curve.end.value)
             if first == end:
                 return f"{name} stays at {end}"
             return f"{name} {first} -> {end}{_ending(curve, role in _RISE)}"
@@ -94,8 +94,8 @@ def _answers(evidence: Evidence, passed: Mapping[str, ProbeResult]) -> Iterator[
         yield "validation is below training, as with dropout, augmentation or a loss that is averaged over the epoch"
     chosen, margin = evidence.curve("chosen_logp"), evidence.curve("margin")
     if chosen is not None and margin is not None and (chosen.end - chosen.start).surely_below(0.0):
-        rise = f"{number(margin.start.value)} to {number(margin.end.value)}"
-        yield f"{short_name(chosen.series.name)} falls, as is usual in preference training: the margin went from {rise}"
+        rise = went(margin.start.value, margin.end.value)
+        yield f"{short_name(chosen.series.name)} falls, as is usual in preference training: the margin {rise}"
     objective = evidence.curve(OBJECTIVE_LOSS)
     if objective is not None and "RWD001" in passed and (objective.end - objective.start).surely_above(0.0):
         yield f"{short_name(objective.series.name)} rose, and need not fall while the reward rises"

@@ -94,7 +94,7 @@ def _result(probe: Probe, finding: Finding, config: Config, votes: bool, guess: 
     if verdict is not Verdict.PASS and guess is not None:
         message += f" (that {short_name(guess.name)} is {guess.role} is a guess)"
     if probe.code in config.measure_only:
-        message = f"measured only, no vote under preset {config.preset}: {message}"
+        message = f"measured only, informational under preset {config.preset}: {message}"
         verdict = Verdict.PASS
     return ProbeResult(
         code=probe.code,

@@ -1,4 +1,4 @@
-"""Verdicts on runs while they go on, by what they log: from inside a training, in a search, or from outside."""
+"""Verdicts on runs while they are running, by what they log: from inside a training, in a search, or from outside."""
 
 from __future__ import annotations
 

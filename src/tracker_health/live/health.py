@@ -80,7 +80,7 @@ class LiveHealth:
                 waiting: switch it on only where all do.
             on_finding: Is given each finding, once; of several processes in the first.
             runs: Where it says why it stops; by default the MLflow and W&B runs that are active then.
-            alert: Also mark these runs while they go on, at any finding: ``health.live``. With the setting
+            alert: Also mark these runs while they are running, at any finding: ``health.live``. With the setting
                 ``notify.wandb_alert`` W&B also alerts people.
             obey: Stop as well when the run itself asks for that, as ``tracker-health follow --stop-on`` makes it do.
 
@@ -168,7 +168,7 @@ class LiveHealth:
             broke = self._add(metrics, at) and time.monotonic() >= self._rested
             found = self._look() if broke or self._is_due() else None
             return found if self._asked_for is None else self._handed_over() or found
-        except Exception as error:  # noqa: BLE001  whatever is wrong in here, the training goes on
+        except Exception as error:  # noqa: BLE001  whatever is wrong in here, the training continues
             self._break(error)
             return None
 
@@ -191,7 +191,7 @@ class LiveHealth:
 
     def _break(self, error: Exception) -> None:
         self._broken = True
-        tell(f"the training goes on without being judged: {named(error)}")
+        tell(f"the training continues without being judged: {named(error)}")
 
     def _log_together(self, rows: LookSchedule, metrics: Mapping[str, Any], step: int | None) -> LiveFinding | None:
         """As ``log``; a process that cannot judge any more still takes part until all know it."""
@@ -401,6 +401,6 @@ def _numbers(metrics: Mapping[str, Any]) -> Mapping[str, float]:
     numbers = {}
     for name, value in metrics.items():
         if not isinstance(value, (str, bytes, bool)):
-            with suppress(Exception):  # whatever the object of somebody raises, the others are judged
+            with suppress(Exception):  # whatever the object of someone raises, the others are judged
                 numbers[str(name)] = float(value.item() if hasattr(value, "item") else value)
     return numbers

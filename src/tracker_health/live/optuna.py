@@ -120,8 +120,8 @@ class HealthPruner(BasePruner):
             health = self._health_of(study, trial)
             minimises = study.directions[0] != StudyDirection.MAXIMIZE
             health.take_reports(trial.intermediate_values, minimises=minimises)
-        except Exception as error:  # noqa: BLE001  whatever is wrong in here, the study goes on
-            tell(f"trial {trial.number} goes on without being judged: {named(error)}")
+        except Exception as error:  # noqa: BLE001  whatever is wrong in here, the study continues
+            tell(f"trial {trial.number} continues without being judged: {named(error)}")
             return False
         return health.should_stop
 
@@ -197,7 +197,7 @@ class _TrialHealth(LiveHealth):
         return super().log(metrics, step)
 
     def take_reports(self, values: dict[int, float], *, minimises: bool) -> None:
-        """Take those values that were reported since the last time: new ones stand at the end of a trial's."""
+        """Take those values that were reported since the last time: new ones are at the end of a trial's."""
         fresh = sorted(islice(reversed(values.items()), len(values) - self._reports))
         self._reports = len(values)
         if not fresh:

@@ -70,7 +70,7 @@ class HealthStopper(Stopper):  # type: ignore[misc, unused-ignore]
         try:
             return self._is_stopped(trial_id, result)
         except Exception as error:  # noqa: BLE001  whatever is wrong in here, the trials go on
-            tell(f"trial {trial_id} goes on without being judged: {named(error)}")
+            tell(f"trial {trial_id} continues without being judged: {named(error)}")
             return False
 
     def stop_all(self) -> bool:

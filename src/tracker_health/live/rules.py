@@ -1,7 +1,7 @@
-"""Which rules may speak while a run goes on, and from when on.
+"""Which rules may speak while a run is still running, and from when on.
 
 A rule about a whole run is often wrong about its beginning: what has not come down yet may still do. By these rules, at
-these moments, hardly any beginning of a healthy run was flagged: ``benchmarks/faults prefixes`` counts that.
+these moments, almost no beginning of a healthy run was flagged: ``benchmarks/faults prefixes`` counts that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FEWEST_POINTS, EARLY_POINTS, EARLY_SHARE, LATE_SHARE = 8, 16, 0.1, 0.3
 
 @dataclass(frozen=True, kw_only=True)
 class When:
-    """When a finding counts while a run goes on.
+    """When a finding counts while a run is still running.
 
     ``least``: the verdict that it must have. ``growth``: the history must become so many times as long while the
     finding stands. ``points``: of a history of fewer nothing counts. ``share``: nor before that share of the plan;
@@ -68,13 +68,13 @@ LIVE_RULES: Mapping[str, tuple[When, ...]] = {
     "GRD002": _ALWAYS, "GRD004": _ALWAYS, "LRS001": _EARLY_FAILED,
     # spikes, a start far above guessing, sorted data, a batch that repeats
     "LOS003": _ALWAYS, "LOS009": _ALWAYS, "LOS010": _ALWAYS, "LOS013": _ALWAYS,
-    # held-out samples beside training
+    # held-out samples next to training
     "GEN001": _EARLY, "GEN002": _ALWAYS, "GEN004": _ALWAYS, "GEN005": _ALWAYS,
     # the loss went up and stayed there
     "LOS004": (*_EARLY_FAILED, *_LATE),
     # by a third of the plan: nothing was learnt, or the loss goes up and down, or its size does not fit the accuracy
     "LOS005": _LATE, "LOS006": _LATE, "LOS008": _LATE, "LOS012": _LATE, "GEN003": _LATE, "GEN007": _LATE,
-    # above the band of healthy runs; a baseline that is not frozen has no vote
+    # above the band of healthy runs; a baseline that is not frozen is informational
     "CMP001": _EARLY,
 }  # fmt: skip
 
@@ -82,7 +82,7 @@ LIVE_RULES: Mapping[str, tuple[When, ...]] = {
 def share_known(share: float | None, first_step: int, last_step: int) -> float | None:
     """The share of the plan, where the history shows the run from about its beginning.
 
-    A training that goes on from a checkpoint was at its level before its first point: what it learnt does not show.
+    A training that continues from a checkpoint was at its level before its first point: what it learnt does not show.
 
     Args:
         share: Of the plan that is done by the last step, from 0 to 1; None where the plan is not known.

@@ -1,4 +1,4 @@
-"""The runs that a training logs to while it goes on: what is said on them, and what they ask."""
+"""The runs that a training logs to while it is running: what is said on them, and what they ask."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class LiveRuns:
         self._alerts, self._behind = LiveAlerts(), Background("W&B's alert")
 
     def mark(self, word: str, reason: str = "") -> None:
-        """Mark the runs while they go on: ``warn`` or ``fail``. With a ``reason`` W&B alerts people, where the settings
-        ask for that: they are read in a thread of their own, as a policy may have to be fetched.
+        """Mark the runs while they are running: ``warn`` or ``fail``. With a ``reason`` W&B alerts people, where the
+        settings ask for that: they are read in a thread of their own, as a policy may have to be fetched.
         """
         self._each(lambda run: run.mark(word))
         for run in self.there() if reason else ():
@@ -71,7 +71,7 @@ class LiveRuns:
         self._next = 0.0
         try:
             runs = self.there()
-        except Exception as error:  # noqa: BLE001  whatever a tracker's client raises, the training goes on
+        except Exception as error:  # noqa: BLE001  whatever a tracker's client raises, the training continues
             self._tell(error)
             return
         if runs and not self._kept:

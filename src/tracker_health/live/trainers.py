@@ -1,7 +1,7 @@
 """Callbacks that stop a training of transformers, Lightning or Keras which is plainly going wrong: one line to add.
 
 Each hands to ``LiveHealth`` what its trainer logs, and ends the training as early stopping does. Each trainer is
-imported when its callback is made. Whatever goes wrong in here is reported in one line; the training goes on.
+imported when its callback is made. Whatever goes wrong in here is reported in one line; the training continues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tracker_health.live.together import from_first, is_one_of_several
 from tracker_health.monitor.measuring_errors import reported
 from tracker_health.monitor.trainer_params import keras_params, lightning_params, transformers_params
 
-_reported = reported("the training goes on without being judged")
+_reported = reported("the training continues without being judged")
 _THE_TRAINING = "the training"
 
 
@@ -326,7 +326,7 @@ class _KerasBatches:
         self._batches, self._sum = 0, 0.0
 
     def begin(self, epoch: int, batches: int | None) -> None:
-        """Begin an epoch, also the first one of a training that goes on."""
+        """Begin an epoch, also the first one of a training that continues."""
         self._epoch_began = self.step = max(self.step, epoch * (batches or 0))
         self._batches, self._sum = 0, 0.0
 

@@ -22,7 +22,7 @@ GROWTH = 1.05
 
 @dataclass(frozen=True, kw_only=True)
 class LiveFinding:
-    """What is wrong with a run that goes on.
+    """What is wrong with a run that is still running.
 
     ``step``: the last step that was logged when it was found. ``cause``: of the run as far as it is known, or None.
     ``stops``: this finding is why the training should stop.

@@ -57,7 +57,7 @@ def watch(
     Metrics are called ``gap/KIND/NAME/max``, ``mean`` and ``var``.
 
     Args:
-        model: The model; its modules and parameters are measured where they lie.
+        model: The model; its modules and parameters are measured where they are.
         optimizer: The optimizer, whose steps are counted.
         interval: Optimizer steps from one measurement to the next.
         kinds: Some of ``grads``, ``activations``, ``activation_grads``, ``params``.
@@ -68,11 +68,11 @@ def watch(
         folder: Where the file goes instead of among the run's own.
         log: Takes step and metrics in place of the active run.
         scaler: The ``torch.amp.GradScaler``, whose scale is then taken out of the gradients.
-        steps_done: Optimizer steps before this start, where training goes on from a checkpoint.
+        steps_done: Optimizer steps before this start, where training continues from a checkpoint.
         dumps: Which gradients are written to files as well.
-        alert: While the run goes on, rules that can already tell mark it: the tag ``health.live`` of an MLflow run is
-            then ``warn`` or ``fail``, and a W&B run has the tag ``health:live-warn`` or ``health:live-fail``. With
-            the setting ``notify.wandb_alert`` W&B also alerts people.
+        alert: While the run is still running, rules that can already tell mark it: the tag ``health.live`` of an MLflow
+            run is then ``warn`` or ``fail``, and a W&B run has the tag ``health:live-warn`` or ``health:live-fail``.
+            With the setting ``notify.wandb_alert`` W&B also alerts people.
         stop_on: ``"warn"`` or ``"fail"`` does that too, and sets ``should_stop`` at this verdict or worse, which the
             training loop may ask for.
 

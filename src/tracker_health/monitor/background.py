@@ -29,7 +29,7 @@ class Background:
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._told = self._closed = self._given_up = False
-        self._ends = self._waited = False  # the thread is given no more calls; somebody has waited for that
+        self._ends = self._waited = False  # the thread is given no more calls; someone has waited for that
 
     @property
     def idle(self) -> bool:

@@ -22,7 +22,7 @@ from tracker_health.monitor.trackers import ActiveRun, active_runs, runs_of_logg
 from tracker_health.monitor.trainer_params import lightning_params, transformers_params
 from tracker_health.words.gap_names import SUMMARY_FILE, SUMMARY_SCHEMA
 
-_reported = reported("the training goes on without live statistics")
+_reported = reported("the training continues without live statistics")
 
 
 def lightning_callback(**options: Any) -> Any:
@@ -192,7 +192,7 @@ class _Watched:
         return as_text(summary)
 
     def _is_ours(self) -> bool:
-        """Whether the file may be written: another of its name is somebody's own."""
+        """Whether the file may be written: another of its name is someone's own."""
         if not self._path.exists():
             return True
         with self._path.open(encoding="utf-8", errors="replace") as file:

@@ -25,7 +25,7 @@ def is_first() -> bool:
 
 
 def local_part(tensor: Tensor) -> tuple[Tensor, bool]:
-    """What of a tensor lies in this process, and whether others hold the rest of it.
+    """What of a tensor is in this process, and whether others hold the rest of it.
 
     Of a part that several processes have, one counts: the others give an empty tensor.
     """

@@ -142,7 +142,7 @@ class GapMonitor:
             return
         try:
             self._seen.hook(step, measured=self._measured)
-        except Exception as error:  # noqa: BLE001  the training goes on
+        except Exception as error:  # noqa: BLE001  the training continues
             self._fail(error)
 
     def _before_step(self, _: Any, arguments: Sequence[Any] = (), options: Mapping[str, Any] | None = None) -> None:

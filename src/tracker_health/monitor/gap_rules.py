@@ -52,7 +52,7 @@ class GapJudge:
         self.should_stop, self.reason = False, ""
         self._mark, self._stop_on, self._rest = mark, stop_on, rest
         self._history = MeasuredSteps()
-        self._behind = Background("judging the run while it goes on")
+        self._behind = Background("judging the run while it is running")
         self._before: dict[str, list[Verdict]] = {}
         self._worst, self._marked = Verdict.PASS, Verdict.PASS
         self._next = self._next_mark = 0.0
@@ -91,7 +91,7 @@ class GapJudge:
             if sure in (Verdict.WARN, Verdict.FAIL) and sure.rank > self._worst.rank:
                 self._worst = sure
                 self.reason = f"{rule.code} {rule.name}: {finding.message}"
-                tell(f"{sure.upper()} while the run goes on: {self.reason}")
+                tell(f"{sure.upper()} while the run is still running: {self.reason}")
         self._stop()
         self._mark_run(time.monotonic())
 

@@ -1,4 +1,4 @@
-"""Whether W&B is to alert people about a run that goes wrong while it goes on: as the settings say."""
+"""Whether W&B is to alert people about a run that goes wrong while it is running: as the settings say."""
 
 from __future__ import annotations
 

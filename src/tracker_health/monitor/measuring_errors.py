@@ -1,4 +1,4 @@
-"""How errors in the measuring are reported: a warning, which never becomes an exception in somebody's training."""
+"""How errors in the measuring are reported: a warning, which never becomes an exception in someone's training."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tell(message: str) -> None:
     try:
         warnings.warn(line, RuntimeWarning, stacklevel=_level())
     except Exception:  # noqa: BLE001  python -W error
-        with suppress(Exception):  # closed, full, or somebody's own object
+        with suppress(Exception):  # closed, full, or someone's own object
             sys.stderr.write(f"{line}\n")
 
 

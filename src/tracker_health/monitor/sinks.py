@@ -64,7 +64,7 @@ class DetailFile:
         self, path: Path, *, continued: bool = False, when_closed: Callable[[Path], object] | None = None
     ) -> None:
         if path.exists() and not continued:
-            hint = "give another folder, or steps_done where the run goes on from a checkpoint"
+            hint = "give another folder, or steps_done where the run continues from a checkpoint"
             raise ConfigError(f"{path} is there already", hint)
         self.path = path
         self._file: TextIO | None = None

@@ -34,7 +34,7 @@ class RowSums:
     """One tensor's sums, row by row: of an activation the rows are the instances of the batch.
 
     ``totals``, ``norms``, ``highest``, ``lowest``: one value a row, on the tensor's device. ``width``: values a row.
-    ``unstored``: zeros of a sparse tensor beside its rows.
+    ``unstored``: zeros of a sparse tensor next to its rows.
     """
 
     totals: Tensor

@@ -78,7 +78,7 @@ class Eager:
 
 
 def untraced_hook(hook: Callable[..., None]) -> Callable[..., None]:
-    """A hook on the optimizer that torch.compile leaves as it is, where somebody compiles ``optimizer.step``."""
+    """A hook on the optimizer that torch.compile leaves as it is, where someone compiles ``optimizer.step``."""
     # It imports what every optimizer has imported already.
     return uncompiled(hook, "live statistics are not compiled")
 

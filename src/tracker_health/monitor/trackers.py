@@ -48,7 +48,7 @@ class ActiveRun(Protocol):
         """Log metrics at a step."""
 
     def mark(self, word: str) -> None:
-        """Mark the run while it goes on: ``warn`` or ``fail``."""
+        """Mark the run while it is running: ``warn`` or ``fail``."""
 
     def stopped(self, text: str) -> None:
         """Say on the run why its training stops: ``Stop.as_stopped``. A request for that is taken off."""
@@ -113,8 +113,8 @@ class ActiveWandbRun:
     def alert(self, word: str, reason: str) -> None:
         """Have W&B alert people: ``warn`` or ``fail``, and why."""
         shown = f"{word.upper()} {self._run.name or self._run.id}"
-        text = f"{shown}, while the run goes on: {reason}\n{self._run.url or ''}".strip()
-        title = printable(f"{shown} while it goes on", WANDB_ALERT_TITLE)
+        text = f"{shown}, while the run is still running: {reason}\n{self._run.url or ''}".strip()
+        title = printable(f"{shown} while it is running", WANDB_ALERT_TITLE)
         self._run.alert(title=title, text=text, level=WANDB_ALERT_LEVELS[word])
 
     def keep(self, path: Path, done: Callable[[], object] | None = None) -> None:
@@ -258,5 +258,5 @@ def runs_of_loggers(loggers: Iterable[Any]) -> list[ActiveRun]:
 
 
 def wandb_folder(runs: Sequence[ActiveRun]) -> Path | None:
-    """Where the files of the W&B run lie, if there is one."""
+    """Where the files of the W&B run are, if there is one."""
     return next((Path(one._run.dir) for one in runs if isinstance(one, ActiveWandbRun)), None)  # noqa: SLF001

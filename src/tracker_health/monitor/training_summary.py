@@ -84,7 +84,7 @@ _DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF
 
 
 class _Stored(Values):
-    """A tensor in memory, wherever it lies."""
+    """A tensor in memory, wherever it is."""
 
     __slots__ = ("_tensor", "shape")
 

@@ -1,4 +1,4 @@
-"""A run's own settings, as training scripts write them beside the log (``config.json``, ``hparams.yaml``).
+"""A run's own settings, as training scripts write them next to the log (``config.json``, ``hparams.yaml``).
 
 Only plain values are taken: those at the top, and those one level below a block that is about the training
 (``trainer:``, as Lightning's and Hydra's files have it). A pretrained model's ``config.json`` says nothing of the run.

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracker_health.evidence import SHARES, Baseline
 from tracker_health.report.baseline import in_words
-from tracker_health.text import count, number, printable
+from tracker_health.text import contrast, count, number, percent, printable
 
 
 def baseline_lines(baseline: Baseline) -> Iterator[str]:
@@ -22,13 +22,13 @@ def baseline_lines(baseline: Baseline) -> Iterator[str]:
     """
     yield f"baseline {baseline.digest}: {count(len(baseline.runs), 'run')} of {printable(baseline.of)}"
     steps = f"{number(baseline.shortest)} to {number(baseline.longest)} steps"
-    low, middle, high = map(number, baseline.end)
+    low, middle, high = contrast(*baseline.end)
     yield f"  {printable(baseline.metric)}, {steps}, ended between {low} and {high}, median {middle}"
     yield "  share of the plan: lowest, median, highest level"
     levels = zip(baseline.low, baseline.middle, baseline.high, strict=True)
     for share, (low_at, middle_at, high_at) in enumerate(levels, 1):
         if np.isfinite(middle_at):
-            yield f"  {share / SHARES:5.0%}: {number(low_at)}, {number(middle_at)}, {number(high_at)}"
+            yield f"  {percent(share / SHARES):>6}: {', '.join(contrast(low_at, middle_at, high_at))}"
     for name, usual in baseline.params.items():
         yield f"  {printable(name)}: {in_words(usual)}"
     for run in baseline.runs:

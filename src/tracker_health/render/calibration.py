@@ -8,6 +8,8 @@ from importlib.resources import files
 from math import comb
 from typing import Any
 
+from tracker_health.text import percent
+
 _FILE = "calibration.json"
 _MOST_FAULTS = 6
 _FEW_FAULTS = 2
@@ -59,7 +61,7 @@ def how_often_right(code: str) -> list[str]:
     judged = rule.get("judged", 0)
     if judged:
         low, high = interval(rule["false_alarms"], judged)
-        sentences[0] += f" With so many runs, the true share lies between {low:.1%} and {high:.1%} (95 %)."
+        sentences[0] += f" With so many runs, the true share is between {percent(low)} and {percent(high)} (95 %)."
     return [sentences[0], *([] if rule["found"] else [sentences[1]]), sentences[2]]
 
 
@@ -115,7 +117,7 @@ def _alarms(rule: dict[str, Any], healthy: int) -> str:
     unknown = " Its false-alarm rate is unknown: these are too few." if judged < _FEWEST_HEALTHY else ""
     return (
         f"It had something to judge in {judged} of {healthy} certified healthy validation runs, and objected to "
-        f"{alarms} of them ({alarms / judged:.1%}).{unknown}"
+        f"{alarms} of them ({percent(alarms / judged)}).{unknown}"
     )
 
 

@@ -17,7 +17,7 @@ from tracker_health.words.diagnosis import Action, Diagnosis
 _COLUMNS = 100
 _SIGNS_IN_SHORT = 6
 
-HOW = f"""The headline says what surely happened: of the findings of the worst verdict the one that began first.
+HOW = f"""The headline says what clearly happened: of the findings of the worst verdict the one that began first.
 NaN, divergence and a loss scale that collapsed come before all others, and overfitting, an early end, a
 schedule and spikes after all others. A cause leads only if it explains one of those findings and the run
 shows a sign that it requires. Of several the one comes first for which the most speaks: the weights of

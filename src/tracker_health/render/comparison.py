@@ -1,4 +1,4 @@
-"""Many runs beside each other: a table with verdicts, reasons and small curves, and the curves laid over each other."""
+"""Many runs next to each other: a table with verdicts, reasons and small curves, and all curves in one picture."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tracker_health.evidence import SHARES, Axis, Evidence, Series
 from tracker_health.render.plot import Area, Band, Line, Mark, Plot, Reference
 from tracker_health.render.thinning import level, stretches
 from tracker_health.report.result import ProbeResult, Report
-from tracker_health.text import count, number, printable, short_name
+from tracker_health.text import contrast, count, number, printable, setting, short_name
 from tracker_health.words.verdict import Verdict
 
 KIND_BY_CODE = {"RWD": "reward", "GRD": "gradient", "LRS": "rate", "AMP": "scale", "OPT": "layers", "WGT": "layers"}
@@ -22,6 +22,8 @@ KIND_BY_CODE = {"RWD": "reward", "GRD": "gradient", "LRS": "rate", "AMP": "scale
 _MOST_RINGS, _MOST_BANDS = 12, 20
 _NOISY_POINTS = 60  # from so many on a curve is drawn with the level that it runs at
 _USUAL_FACTOR = 10.0  # the usual learning rate, times and divided by this, is a usual one as well
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+_MOST_DIGITS = 13
 _LOOKS = {Verdict.FAIL: "fail", Verdict.WARN: "warn"}
 _CHANCE_CODES = ("LOS006", "LOS009", "GEN003")
 _NAME_CHARACTERS = 24
@@ -101,7 +103,7 @@ def loss_plot(evidence: Evidence, report: Report) -> Plot | None:
 
 
 def _usual(evidence: Evidence) -> tuple[list[Line], tuple[Area, ...]]:
-    """The band in which healthy runs stayed, at the same share of the plan: its edges and its median, and what lies
+    """The band in which healthy runs stayed, at the same share of the plan: its edges and its median, and what is
     between; nothing without a baseline.
     """
     baseline, course = evidence.baseline, evidence.course
@@ -122,14 +124,14 @@ def _usual(evidence: Evidence) -> tuple[list[Line], tuple[Area, ...]]:
 
 
 def _chance(report: Report, main: Series) -> Iterator[Reference]:
-    """The level of guessing, unless it is so far off that it would flatten the curve."""
+    """The chance level, unless it is so far off that it would flatten the curve."""
     chance, finite = chance_of(report), main.finite().values
     if chance is None or not len(finite):
         return
     value, classes = chance
     if finite.min() / 100 <= value <= finite.max() * 100:
         among = f" among {classes}" if classes else ""
-        yield Reference(value=value, label=f"{number(value)}: guessing{among}")
+        yield Reference(value=value, label=f"{number(value, 4)}: guessing{among}")
 
 
 def _rate(evidence: Evidence, report: Report) -> Plot | None:
@@ -139,14 +141,14 @@ def _rate(evidence: Evidence, report: Report) -> Plot | None:
     usual = usual_rates(evidence, report)
     references = (
         (
-            Reference(value=usual[1], label=f"{number(usual[1])}: usual maximum", look="usual"),
-            Reference(value=usual[0], label=f"{number(usual[0])}: usual minimum", look="usual"),
+            Reference(value=usual[1], label=f"{setting(usual[1])}: usual maximum", look="usual"),
+            Reference(value=usual[0], label=f"{setting(usual[0])}: usual minimum", look="usual"),
         )
         if usual is not None
         else ()
     )
     marks = [mark for finding in _found(report, "rate") for mark in _marks(finding, series, ())]
-    said = f" Usual for such a training: {number(usual[0])} to {number(usual[1])}." if usual is not None else ""
+    said = f" Usual for such a training: {setting(usual[0])} to {setting(usual[1])}." if usual is not None else ""
     plot = Plot(
         name="rate",
         title="Learning rate",
@@ -255,15 +257,16 @@ def _marks(finding: ProbeResult, series: Series, bands: Sequence[Band], main: Se
         if value is None and any(band.first <= step <= band.last for band in bands):
             continue
         said = f"{on.place(step)} ({finding.code})"
-        if value is not None and _says(finding.message, number(value)):
-            said = f"{number(value)} at {said}"
+        if value is not None and (shown := _as_said(finding.message, value)):
+            said = f"{shown} at {said}"
         yield Mark(step=step, value=value, label="" if told else said, look=look)
         told = True
 
 
-def _says(message: str, value: str) -> bool:
-    """Whether a message has a number, and not just within another one."""
-    return re.search(rf"(?<![\d.]){re.escape(value)}(?![\d.]*\d)", message) is not None
+def _as_said(message: str, value: float) -> str:
+    """A value with as many digits as a message shows of it; empty where that does not have it."""
+    rounded = {float(number(value, digits)) for digits in range(1, _MOST_DIGITS)}
+    return next((text for text in _NUMBER.findall(message) if float(text) in rounded), "")
 
 
 def _spread(steps: Sequence[int], least: float) -> list[int]:
@@ -285,8 +288,8 @@ def _in_words(series: Series) -> str:
     if not len(finite):
         return f"{name}, {count(len(series), 'point')}, none of them finite"
     bad = f", {len(series) - len(finite)} not finite" if len(finite) < len(series) else ""
-    ends = f"from {number(finite[0])} to {number(finite[-1])}"
-    span = f"lowest {number(finite.min())}, highest {number(finite.max())}"
+    first, last, low, high = contrast(*map(float, (finite[0], finite[-1], finite.min(), finite.max())))
+    ends, span = f"from {first} to {last}", f"lowest {low}, highest {high}"
     return f"{name}, {count(len(series), 'point')}{bad}, {ends}, {span}"
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from tracker_health.evidence import Evidence
 from tracker_health.render.curves import clean
 from tracker_health.report.result import Report
-from tracker_health.text import count, number, printable
+from tracker_health.text import contrast, count, number, percent, printable
 from tracker_health.words.ending import Ended
 from tracker_health.words.verdict import Verdict
 
@@ -47,24 +47,18 @@ def _losses(evidence: Evidence, report: Report) -> Iterator[Fact]:
         if series is None:
             continue
         last, finite = float(series.values[-1]), series.finite()
+        level = last if curve is None or not math.isfinite(last) else curve.end.value
+        best = level if curve is None else curve.best.value
+        ended, lowest = contrast(level, best)
         where = f"started at {number(float(finite.values[0]))}" if len(finite) else "never finite"
-        if not math.isfinite(last):
-            seen = (
-                f"last finite {number(float(finite.values[-1]))} at {finite.place(finite.steps[-1])}"
-                if len(finite)
-                else where
-            )
-            yield Fact(label=f"final {name}", value=number(last), more=seen, bad=True)
-        else:
-            level = last if curve is None else curve.end.value
-            shown = where if curve is None else f"{where}; last value {number(last)}"
-            yield Fact(label=f"final {name}", value=number(level), more=shown, bad=bad and role == "train_loss")
-        if curve is not None and len(finite):
-            yield Fact(
-                label=f"best {name}",
-                value=number(curve.best.value),
-                more=f"lowest near {series.place(curve.best_step)}",
-            )
+        if curve is not None and math.isfinite(last):
+            where = f"{where}; last value {number(last)}"
+        elif len(finite) and not math.isfinite(last):
+            where = f"last finite {number(float(finite.values[-1]))} at {finite.place(finite.steps[-1])}"
+        is_bad = not math.isfinite(last) or (bad and role == "train_loss")
+        yield Fact(label=f"final {name}", value=ended, more=where, bad=is_bad)
+        if curve is not None:
+            yield Fact(label=f"best {name}", value=lowest, more=f"lowest near {series.place(curve.best_step)}")
         if role == "train_loss":
             bad = False
 
@@ -73,17 +67,13 @@ def _steps(evidence: Evidence) -> Iterator[Fact]:
     progress = evidence.progress
     if progress is not None:
         unit = "epochs" if progress.unit.startswith("epoch") else "steps"
-        done = "plan completed" if progress.fraction >= 1 else f"{progress.fraction:.0%} of the plan"
-        value = f"{_whole(progress.done)} of {_whole(progress.planned)}"
+        done = "plan completed" if progress.fraction >= 1 else f"{percent(progress.fraction)} of the plan"
+        value = f"{number(progress.done)} of {number(progress.planned)}"
         yield Fact(label=unit, value=value, more=done, bad=progress.fraction < 0.9 and not progress.snapshot)
     elif evidence.optimizer_steps is not None:
-        yield Fact(label="optimizer steps", value=f"{evidence.optimizer_steps:,}", more="the plan is not known")
+        yield Fact(label="optimizer steps", value=str(evidence.optimizer_steps), more="the plan is not known")
     elif (series := clean(evidence, "train_loss") or clean(evidence, "val_loss")) is not None:
-        yield Fact(label="last step logged", value=f"{int(series.steps[-1]):,}", more="the plan is not known")
-
-
-def _whole(value: float) -> str:
-    return f"{int(value):,}" if value == int(value) else number(value)
+        yield Fact(label="last step logged", value=str(int(series.steps[-1])), more="the plan is not known")
 
 
 def _read(report: Report) -> Iterator[Fact]:

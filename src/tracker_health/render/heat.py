@@ -1,4 +1,4 @@
-"""The matrices of a checkpoint as a heat map: how far each lies from what is usual, by four measures."""
+"""The matrices of a checkpoint as a heat map: how far each is from what is usual, by four measures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from tracker_health.evidence import Evidence, Parameter
 from tracker_health.evidence.parameters.steps import relative_updates
-from tracker_health.render.yardsticks import percent
-from tracker_health.text import number, printable
+from tracker_health.text import number, percent, printable, small_percent
 
 _MOST_ROWS = 24
 _TIMES = "\u00d7"
@@ -83,13 +82,13 @@ def _scale(row: Parameter, _: Steps) -> Cell | None:
     """The size of the weights over that of a fresh layer."""
     if row.weight is None or row.weight.rms is None or row.kind == "embedding":
         return None
-    return _beside(row.cautious_scale, _USUAL_SCALE, lambda value: f"{number(float(f'{value:.3g}'))} {_TIMES}")
+    return _beside(row.cautious_scale, _USUAL_SCALE, lambda value: f"{number(value)} {_TIMES}")
 
 
 def _step(row: Parameter, steps: Steps) -> Cell | None:
     """A step at the highest learning rate, over the weights."""
     ratio = steps.get(id(row.state)) if row.state is not None else None
-    return None if ratio is None else _beside(ratio, _USUAL_STEP, percent)
+    return None if ratio is None else _beside(ratio, _USUAL_STEP, small_percent)
 
 
 def _silent(row: Parameter, _: Steps) -> Cell | None:

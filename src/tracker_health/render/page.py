@@ -26,7 +26,7 @@ from tracker_health.render.yardsticks import Bar, bar, bar_of
 from tracker_health.report.result import Measure, ProbeResult, Report, once_a_source
 from tracker_health.rules.probe import Symptom
 from tracker_health.rules.registry import probe_classes
-from tracker_health.text import count, number, printable, sentence, split_sentence, without_userinfo
+from tracker_health.text import count, number, percent, printable, sentence, setting, split_sentence, without_userinfo
 from tracker_health.words.diagnosis import SignSeen
 from tracker_health.words.verdict import Verdict
 
@@ -192,7 +192,7 @@ def _names_a_cause(report: Report) -> bool:
 
 
 def _steps(report: Report, evidence: Evidence, heat: HeatMap | None) -> Iterator[ReportStep]:
-    """The cause, its effects in the order of time, and what it does not explain. The layers stand at the first finding
+    """The cause, its effects in the order of time, and what it does not explain. The layers are at the first finding
     about them.
     """
     left = heat
@@ -233,7 +233,7 @@ def _cause(report: Report, evidence: Evidence, own: Sequence[ProbeResult]) -> Re
     action = diagnosis.action
     shown = None
     if isinstance(action.old, (int, float)):
-        title += f" ({printable(action.setting, 60)} = {number(action.old)})"
+        title += f" ({printable(action.setting, 60)} = {setting(action.old)})"
         shown = _setting_bar(report, evidence, own)
     return ReportStep(
         role="Cause",
@@ -248,7 +248,7 @@ def _cause(report: Report, evidence: Evidence, own: Sequence[ProbeResult]) -> Re
 
 
 def _setting_bar(report: Report, evidence: Evidence, own: Sequence[ProbeResult]) -> Bar | None:
-    """The setting at fault beside what is usual, or else what is advised."""
+    """The setting at fault compared with what is usual, or else what is advised."""
     action = report.diagnosis.action if report.diagnosis is not None else None
     if action is None or not isinstance(action.old, (int, float)):
         return None
@@ -260,16 +260,16 @@ def _setting_bar(report: Report, evidence: Evidence, own: Sequence[ProbeResult])
         limit = limit if limit is not None and limit < action.old else None
     if usual is None and isinstance(action.new, (int, float)):
         usual = (float(action.new), float(action.new))
-        says = f"advised {number(action.new)}"
+        says = f"advised {setting(action.new)}"
     else:
-        says = f"usual {number(usual[0])} to {number(usual[1])}" if usual is not None else ""
+        says = f"usual {setting(usual[0])} to {setting(usual[1])}" if usual is not None else ""
     return bar(
         float(action.old),
-        f"{printable(action.setting, 60)} {number(action.old)}",
+        f"{printable(action.setting, 60)} {setting(action.old)}",
         usual=usual,
         says_usual=says,
         limit=limit,
-        says_limit=f"limit {number(limit)}" if limit is not None else "",
+        says_limit=f"limit {setting(limit)}" if limit is not None else "",
     )
 
 
@@ -302,7 +302,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    filters: Mapping[str, Any] = {"shown": printable, "number": _number, "sentence": sentence}
+    filters: Mapping[str, Any] = {"shown": printable, "number": _number, "percent": percent, "sentence": sentence}
     environment.filters.update(filters)
     environment.policies["json.dumps_function"] = _compact
     environment.policies["json.dumps_kwargs"] = {}

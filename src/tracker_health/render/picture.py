@@ -160,7 +160,7 @@ def _draw_marks(axes: Axes, marks: tuple[Mark, ...]) -> None:
 
 
 def _label_ends(axes: Axes, plot: Plot) -> None:
-    """What each line is called, beside its end."""
+    """What each line is called, next to its end."""
     wanted = [(one.value, one.label, one.look) for one in plot.references]
     for line in plot.lines:
         finite = line.values[np.isfinite(line.values)]

@@ -33,7 +33,7 @@ _MARGIN = 0.04
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Line:
     """A curve. ``steps``: [n] ascending, whole unless an owner's; ``values``: float64[n], NaN where the line breaks
-    off. ``label``: what stands at its end. ``look``: the classes by which the style sheet knows it: main, val, noisy,
+    off. ``label``: what is at its end. ``look``: the classes by which the style sheet knows it: main, val, noisy,
     level, or a verdict. ``key``: what a filter knows it by.
     """
 
@@ -75,7 +75,7 @@ class Band:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Area:
-    """What lies between two curves over the same ``steps``: [n] ascending. ``low`` and ``high``: float64[n], NaN
+    """What is between two curves over the same ``steps``: [n] ascending. ``low`` and ``high``: float64[n], NaN
     where there is nothing between them. ``look``: its class in the style sheet.
     """
 
@@ -95,7 +95,7 @@ class Area:
 @dataclass(frozen=True, kw_only=True)
 class Plot:
     """What a chart shows. ``name``: letters and digits, unlike any other on the page. ``unit``: of the horizontal axis.
-    ``areas`` lie below the lines, which also give their edges. ``description``: the same in words. ``logarithmic``: the
+    ``areas`` are below the lines, which also give their edges. ``description``: the same in words. ``logarithmic``: the
     axis that it begins with; None leaves that to the values.
     """
 

@@ -113,7 +113,7 @@ def _sections(probe: type[Probe], shown: Pictures) -> Iterator[tuple[str, str]]:
     yield "## See also", _see_also(probe, said["References"])
 
 
-# What stands above
+# What is above
 
 
 def can_fail(probe: type[Probe]) -> bool:
@@ -125,7 +125,7 @@ def can_fail(probe: type[Probe]) -> bool:
 def vote_of(probe: type[Probe]) -> str:
     """What a rule can do to a run's verdict under the default preset."""
     if not Config().counts(probe.code, probe.status):
-        return "no vote"
+        return "informational"
     return "can fail a run" if can_fail(probe) else "warns"
 
 

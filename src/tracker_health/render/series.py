@@ -65,7 +65,7 @@ def series_table(evidence: Evidence) -> SeriesTable:
 
 
 def duplicates(series: Series) -> int:
-    """How many points stand at a step that has a newer one."""
+    """How many points are at a step that has a newer one."""
     return len(series) - len(set(series.steps.tolist()))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Series
 from tracker_health.judge.pass_reason import MAIN_ROLES
 from tracker_health.report.result import ProbeResult, Report
-from tracker_health.text import number, printable
+from tracker_health.text import contrast, printable
 
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _NOT_FINITE = "x"
@@ -127,4 +127,5 @@ def _says(series: Series, low: float, high: float, *, wide: bool) -> str:
     name = _CALLED.get(series.role or "") or printable(series.name, _NAME)
     if not np.isfinite(low):
         return f"{name}, never finite"
-    return f"{name}, min {number(low)}, max {number(high)}{' (log scale)' if wide else ''}"
+    least, most = contrast(low, high)
+    return f"{name}, min {least}, max {most}{' (log scale)' if wide else ''}"

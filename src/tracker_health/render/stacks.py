@@ -19,7 +19,7 @@ _SLIMMEST = 6.0  # of these, so that one run among thousands is seen
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """``label`` and ``below``: what stands under it; ``name``: in full. ``counts``: by verdict."""
+    """``label`` and ``below``: what is under it; ``name``: in full. ``counts``: by verdict."""
 
     label: str
     below: str
@@ -80,7 +80,7 @@ def _width_of(text: str) -> float:
 
 
 def row_bar(counts: Mapping[str, int], order: Sequence[str], most: int) -> str:
-    """The bar of a row, beside others of which the longest has ``most``."""
+    """The bar of a row, next to others of which the longest has ``most``."""
     at, parts = 0.0, []
     label = escape(in_words(counts, order))
     for word in order:

@@ -1,4 +1,4 @@
-"""A finding's number beside what is usual and the rule's limit, as a bar.
+"""A finding's number compared with what is usual and the rule's limit, as a bar.
 
 Which number a rule decides by, and the name of its limit, are listed here; the values come from the finding. A rule
 that is not listed gets no bar.
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tracker_health.report.result import ProbeResult
-from tracker_health.text import number
+from tracker_health.text import contrast, number, percent, small_percent
 
-_ROUND = 3.0  # a bar goes on beyond its outermost number by this factor, or on a linear one by a tenth
+_ROUND = 3.0  # a bar extends beyond its outermost number by this factor, or on a linear one by a tenth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +30,11 @@ class Yardstick:
     below: bool = False
     usual: tuple[float, float] | None = None
     of: str = ""
-    show: Callable[[float], str] = number
+    show: Callable[..., str] = number
 
 
-def percent(value: float) -> str:
-    """``18 %``, ``0.02 %``."""
-    return f"{number(float(f'{100 * value:.3g}'))} %"
-
-
-def _times(value: float) -> str:
-    return f"{number(float(f'{value:.3g}'))} times"
+def _times(value: float, digits: int = 3) -> str:
+    return f"{number(value, digits)} times"
 
 
 YARDSTICKS: Mapping[str, Yardstick] = {
@@ -70,14 +65,14 @@ YARDSTICKS: Mapping[str, Yardstick] = {
         limit="min_ratio",
         below=True,
         usual=(0.0002, 0.02),
-        show=percent,
+        show=small_percent,
     ),
     "OPT007": Yardstick(
         measured=("update_ratio",),
         what="of the weights' size, by one step",
         limit="max_ratio",
         usual=(0.0002, 0.02),
-        show=percent,
+        show=small_percent,
     ),
     "OPT009": Yardstick(
         measured=("input_rms",), what="root mean square of a layer's inputs", limit="max_rms", usual=(1, 1)
@@ -111,7 +106,7 @@ YARDSTICKS: Mapping[str, Yardstick] = {
 @dataclass(frozen=True, kw_only=True)
 class Bar:
     """A number on a scale, drawn 1000 units wide. ``this``, ``usual`` and ``limit``: places on it; ``says``: what each
-    of them is, in words; ``bad``: the side of the limit on which the number lies.
+    of them is, in words; ``bad``: the side of the limit on which the number is.
     """
 
     this: float
@@ -145,14 +140,14 @@ def bar_of(result: ProbeResult) -> Bar | None:
     other = _finite(result.thresholds.get("max_before_norm"))
     if result.code == "OPT009" and other is not None and f"limit {number(other)}" in result.message:
         limit = other  # of what comes before a normalisation, which takes larger inputs
-    show = yardstick.show
+    show, shown = yardstick.show, contrast(*((value,) if limit is None else (value, limit)), show=yardstick.show)
     return bar(
         value,
-        f"{show(value)} {yardstick.what}",
+        f"{shown[0]} {yardstick.what}",
         usual=yardstick.usual,
         says_usual=_span(yardstick.usual, show),
         limit=limit,
-        says_limit="" if limit is None else f"limit {'at least ' * below}{show(limit)}",
+        says_limit="" if limit is None else f"limit {'at least ' * below}{shown[1]}",
         beyond=limit is None or (value < limit if below else value > limit),
     )
 
@@ -161,12 +156,12 @@ def _by_chance(result: ProbeResult) -> Bar | None:
     end, chance, classes = (_finite(result.measured.get(name)) for name in ("end", "chance", "classes"))
     if end is None or chance is None or end <= 0 or chance <= 0:
         return None
-    among = f" among {number(classes)}" if classes else ""
+    among, (last, guessed) = f" among {number(classes)}" if classes else "", contrast(end, chance)
     return bar(
         end,
-        f"{number(end)} at the end",
+        f"{last} at the end",
         limit=chance,
-        says_limit=f"guessing{among} has {number(chance)}",
+        says_limit=f"guessing{among} has {guessed}",
         usual=None,
         says_usual="",
     )
@@ -179,7 +174,8 @@ def _by_start(result: ProbeResult) -> Bar | None:
         return None
     climbed = "climb_share" in result.measured
     value = max(peak, end) if climbed else end
-    said = f"{'highest level' if climbed else 'level at the end'} {number(value)}"
+    shown, started, lowest = contrast(value, start, best)
+    said = f"{'highest level' if climbed else 'level at the end'} {shown}"
     low, high = sorted((best, start))
     if share is None or low <= 0 or value <= 0:
         return None
@@ -187,7 +183,7 @@ def _by_start(result: ProbeResult) -> Bar | None:
         value,
         said,
         usual=(low, high),
-        says_usual=f"started at {number(start)}, best level {number(best)}",
+        says_usual=f"started at {started}, best level {lowest}",
         limit=None,
         says_limit="",
     )

@@ -16,7 +16,7 @@ import numpy as np
 from tracker_health.errors import ConfigError
 from tracker_health.evidence import CHARACTERS, SHARES, Baseline, Course, Usual
 from tracker_health.evidence.numerics import median
-from tracker_health.text import count, number, printable
+from tracker_health.text import contrast, count, number, printable, setting
 
 SCHEMA = "tracker-health/baseline/1"
 FEWEST_RUNS = 5
@@ -223,7 +223,7 @@ def _telling(own: str | None, usual: Usual) -> float:
 def in_words(usual: Usual) -> str:
     """``0.001 to 0.003``, or the most frequent values."""
     if usual.low is not None and usual.high is not None:
-        low, high = number(usual.low), number(usual.high)
+        low, high = contrast(usual.low, usual.high, show=setting)
         return low if low == high else f"{low} to {high}"
     return " or ".join(printable(text, _SHOWN) for text, _ in usual.values[:3])
 
@@ -344,7 +344,7 @@ def _levels(values: Any) -> tuple[float, ...]:
 def _finite(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ValueError("one of its numbers is none")
-    return value  # as it stands there: the digest is of its digits
+    return value  # as it is there: the digest is of its digits
 
 
 def _text(value: Any) -> str:

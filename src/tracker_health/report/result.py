@@ -21,10 +21,10 @@ SCHEMA = "tracker-health/report/2"
 """The one that is written unless another is asked for."""
 
 HEALTHY_SO_FAR = "so far healthy"
-"""With this the summary of a run begins that goes on, and in which nothing was found."""
+"""With this the summary of a run begins that is still running, and in which nothing was found."""
 
 SET_ROLES = "set roles."
-"""With this a summary goes on that says what to set, so that a run can be judged."""
+"""With this a summary continues that says what to set, so that a run can be judged."""
 
 BY_PARAMS = "the params say it"
 """With this the reason begins why a part of a run could not be judged of which only the params say anything."""
@@ -129,7 +129,7 @@ class ProbeResult:
         object.__setattr__(self, "measured", {key: _bounded(value) for key, value in self.measured.items()})
 
     def to_json(self) -> dict[str, Any]:
-        """The result as strict JSON values; measures that are not finite stand beside the others.
+        """The result as strict JSON values; measures that are not finite are next to the others.
 
         Returns:
             Plain values, as the report has them under ``results``.
@@ -293,10 +293,10 @@ class ToolInfo:
 class Report:
     """The verdict on one run, with everything that explains it.
 
-    ``notes``: what a reader of the verdict should know besides: that the run goes on, that a configured role found no
-    metric. ``ended``: how the run ended, a word of ``Ended``, empty where that is not known; ``ended_by``: what says
-    so. It is no verdict. ``children``: how the runs below a parent run fared. ``diagnosis``: the one cause of what was
-    found, None where nothing was, or no cause explains it. ``judged``: which parts of the run were.
+    ``notes``: what a reader of the verdict should know besides: that the run is still running, that a configured role
+    found no metric. ``ended``: how the run ended, a word of ``Ended``, empty where that is not known; ``ended_by``:
+    what says so. It is no verdict. ``children``: how the runs below a parent run fared. ``diagnosis``: the one cause of
+    what was found, None where nothing was, or no cause explains it. ``judged``: which parts of the run were.
     ``acknowledged``: what people answered that still counts; ``open``: the codes of the findings that nobody has
     answered, None where nobody has answered any. ``rewind``: the checkpoint to go back to, or that there is none; None
     where going back helps nothing, or no checkpoint was found.
@@ -356,7 +356,7 @@ class Report:
 
     @property
     def open_verdict(self) -> Verdict:
-        """The worst verdict that somebody still has to look at: what an exit code goes by."""
+        """The worst verdict that someone still has to look at: what an exit code goes by."""
         if self.open is None or self.verdict not in (Verdict.WARN, Verdict.FAIL):
             return self.verdict
         if not self.open:
@@ -371,7 +371,7 @@ class Report:
 
     @property
     def is_healthy_so_far(self) -> bool:
-        """Whether there is no verdict only because the run goes on: what it did until now would have passed."""
+        """Whether there is no verdict only because the run is still running: so far it would have passed."""
         return self.verdict is Verdict.SKIP and self.summary.startswith(HEALTHY_SO_FAR)
 
     @property

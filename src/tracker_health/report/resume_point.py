@@ -158,7 +158,7 @@ class CheckpointContents:
 
 
 class Shelf(Protocol):
-    """The checkpoints of a run, wherever they lie. What goes wrong with one is in what is said of it."""
+    """The checkpoints of a run, wherever they are. What goes wrong with one is in what is said of it."""
 
     @property
     def listed(self) -> Sequence[Saved]:
@@ -175,7 +175,7 @@ class Shelf(Protocol):
 class Rewind:
     """The newest checkpoint from before a run went wrong; or that there is none.
 
-    ``path``: where it lies, as the run's store names it; "" where there is none. ``step``, ``epoch``: when it was
+    ``path``: where it is, as the run's store names it; "" where there is none. ``step``, ``epoch``: when it was
     saved, as far as that is known. ``before``: where the run went wrong. ``checked``: "no NaN in 148 tensors", or why
     that is not known. ``passed_over``: newer ones from before, each with what is wrong with it.
     ``is_too_early``: of none: the run went wrong before a first checkpoint could have been saved.
@@ -191,7 +191,7 @@ class Rewind:
 
     @property
     def label(self) -> str:
-        """What stands before it: ``go back to: ``; nothing before the sentence that there is none."""
+        """What is before it: ``go back to: ``; nothing before the sentence that there is none."""
         return "go back to: " if self.path else ""
 
     @property

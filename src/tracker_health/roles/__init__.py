@@ -1,7 +1,7 @@
 """From metric names to the roles that rules ask for.
 
 ``words`` cuts a name into words; ``quantities`` says what one name means by itself, ``objectives`` which losses need
-not fall, ``run`` what the names of a run mean beside each other; ``patterns`` are what a user says, who comes first.
+not fall, ``run`` what the names of a run mean next to each other; ``patterns`` are what a user says, who comes first.
 ``decided`` is the answer for a run, which sources, readers and the engine share.
 """
 

@@ -10,7 +10,7 @@ OBJECTIVE_LOSS = "objective_loss"
 """Role of a loss that need not descend: only what is always faulty (NaN, explosion) is judged on it."""
 
 LOSS_PART = "loss_part"
-"""Role of a loss beside the training loss: one of its terms, or of another model."""
+"""Role of a loss next to the training loss: one of its terms, or of another model."""
 
 VAL_LOSS_TERM = "val_loss_term"
 """The same of a held-out loss: it never becomes a part of the training loss."""
@@ -37,13 +37,13 @@ SHOW_TRAINING = frozenset(
 )
 """Roles of what a run's history is read for: one that has none of them shows nothing of whether training worked."""
 
-BESIDE_ADVERSARIES = "a distance to the data, beside adversaries"
+BESIDE_ADVERSARIES = "a distance to the data, next to adversaries"
 """Why a loss is one that has to fall, though the names show an adversarial pair."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """What a metric's name is understood as, beside the run's other names.
+    """What a metric's name is understood as, next to the run's other names.
 
     ``role``: what rules ask for it by, None where none does. ``samples``: ``training``, ``held-out``, or empty where
     nothing says it. ``quantity``: ``loss``, ``learning_rate``, ..., ``other`` for what no rule asks for, empty for what

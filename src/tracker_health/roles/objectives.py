@@ -39,7 +39,7 @@ _OF_EPISODES = _GENERAL | word_set(
 _LOSS = word_set("loss losses err real fake")
 _GENERATOR = word_set("g gen generator errg lossg gloss")
 _DISCRIMINATOR = word_set("d dis disc discriminator critic errd lossd dloss")
-# These say it alone, beside the word loss; `dis_loss` (a distance?) and `gen_loss` (of generation?) only together.
+# These say it alone, next to the word loss; `dis_loss` (a distance?) and `gen_loss` (of generation?) only together.
 _SAYS_IT_ALONE = word_set("disc discriminator critic generator")
 _MODULES = ("gap/", "train/gap/")
 """Names of modules say nothing about the objective: a value head is no value function."""

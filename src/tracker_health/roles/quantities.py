@@ -39,7 +39,7 @@ _TIMES = "time times second timing timings"
 _LOADS = "data load loading loader dataload dataloading dataloader"
 _SIDES = "actor critic policy pi g d generator discriminator gen disc"
 _NO_RATE = "loss mul mult multiplier min max scheduler"
-# Where `loss` is only the shelf that these stand on.
+# Where `loss` is only the shelf that these are on.
 _ON_A_SHELF = "alpha explained q old logits reg"
 _EXTREMES = "min max std"
 _NO_LOSS = (
@@ -53,7 +53,7 @@ _ANSWERS = "completion response answer generation sample"
 class _Saying:
     """A quantity, and the words that say it: one of each group must be there.
 
-    They are looked for in the last part of a name, then in the last two, and so on. ``never``: words beside them there
+    They are looked for in the last part of a name, then in the last two, and so on. ``never``: words next to them there
     that make it something else; ``nowhere``: the same for the whole name. ``beside``: what else may be left of the name
     (None: anything). ``held_out``: whether it may be of held-out samples.
     """

@@ -1,4 +1,4 @@
-"""What the names of one run mean beside each other: one name cannot say which loss is the whole."""
+"""What the names of one run mean next to each other: one name cannot say which loss is the whole."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TERMS = q.LOSS_FUNCTIONS | _COMPANIONS | word_set(
 _OF_ANY_ACCURACY = word_set("token reward top roc cls score categorical sparse binary multiclass pair decode")
 _OF_ANSWERS = word_set("seq sequence mlm node")
 _OF_A_POLICY = word_set("loss actor policy learners default ppo")
-# Where answers are logged, what is called a return is a token's, or an advantage; and the parts of a reward stand on a shelf.
+# Where answers are logged, what is called a return is a token's, or an advantage; and the parts of a reward are on a shelf.
 _ANSWERS, _NO_PART = "response_length", word_set("step iter total std min max chosen rejected margin kl instantaneous")
 _OF_NO_ACCURACY = word_set("disc real fake best domain")
 _SHELVES_OF_RESULTS = word_set("metrics coco bbox segm")
@@ -85,7 +85,7 @@ class Run:
         if role in self._own and one.name not in self._given:
             role, part, why = _INSTEAD.get(role), "", f"others were named as {role}"
         elif part == "term" and any(_INSTEAD[whole] == role for whole in _INSTEAD.keys() & self._own):
-            part = ""  # somebody has said what the whole is: no sum of others
+            part = ""  # someone has said what the whole is: no sum of others
         self.meanings[one.name] = Meaning(
             name=one.name, role=role, samples=samples or one.samples, quantity=one.quantity or role or "", part=part, of=one.of,
             one_of=one.one_of, average=one.average, guessed=guessed, why=why,
@@ -102,7 +102,7 @@ class Run:
             if one.quantity in _OF_THE_NAME_ALONE:
                 self._take(one, one.quantity, "its words say it")
             elif timed and one.words == {"time"}:
-                self._take(one, "step_time", "beside the time that loading takes")
+                self._take(one, "step_time", "next to the time that loading takes")
 
     # Losses
 
@@ -123,12 +123,12 @@ class Run:
         train = {one: self._key(one) for one in falling if not one.held_out}
         whole = self._decide_whole(train)
         terms = {one: key for one, key in train.items() if key != whole}
-        self._take_terms(terms, LOSS_PART, "one of several terms" if whole is None else "a loss beside the whole")
+        self._take_terms(terms, LOSS_PART, "one of several terms" if whole is None else "a loss next to the whole")
         held_out = {one: self._key(one) for one in falling if one.held_out}
         self._decide_held_out(held_out, whole, {*terms.values()})
 
     def _key(self, one: Reading) -> _Key:
-        """What tells a loss from others: nothing for the whole. Beside a local loss the global one is its sibling."""
+        """What tells a loss from others: nothing for the whole. Next to a local loss the global one is its sibling."""
         beside_local = "global" in one.words and any("local" in other.words for other in self._losses)
         named = one.rest - {"loss", "objective", "criterion"}
         return named | {"global"} | {*one.numbers} if beside_local else named | {*one.numbers}
@@ -241,7 +241,7 @@ def _is_part_of_a_reward(one: Reading) -> bool:
 
 
 def _as_pairs_say(readings: list[Reading]) -> list[Reading]:
-    """The readings, where ``train_eval`` beside ``valid_eval`` is an evaluation of the training samples."""
+    """The readings, where ``train_eval`` next to ``valid_eval`` is an evaluation of the training samples."""
     known = {one.words for one in readings}
 
     def has_twin(one: Reading) -> bool:

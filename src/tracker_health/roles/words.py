@@ -78,7 +78,7 @@ def normal_form(name: str) -> str:
 
 @lru_cache(maxsize=65536)
 def words_of(name: str) -> tuple[str, ...]:
-    """The words of a name in lower case as they stand there, also where only capitals part them: ``lossG`` has the same
+    """The words of a name in lower case as they are there, also where only capitals part them: ``lossG`` has the same
     as ``Loss/G``.
     """
     return tuple(re.findall(r"[a-z0-9]+", _CAPITALS.sub("/", name[:_LONGEST]).lower()))

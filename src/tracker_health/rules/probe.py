@@ -87,7 +87,7 @@ class Threshold:
         """Why a value makes no sense.
 
         Args:
-            value: A value that somebody set.
+            value: A value that someone set.
 
         Returns:
             What is wrong with it in a few words, or None.
@@ -305,7 +305,7 @@ def _cases_in(text: str, where: str) -> dict[str, str]:
         ValueError: a line is none, a sentence does not end, a name comes twice, or there is none.
     """
     cases: dict[str, str] = {}
-    # A line that is indented goes on with the one before.
+    # A line that is indented continues the one before.
     for entry in re.sub(r"\n[ \t]+", " ", text).splitlines():
         found = _CASE.fullmatch(entry.strip())
         if found is None or not entry.endswith("."):

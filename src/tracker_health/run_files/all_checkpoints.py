@@ -49,7 +49,7 @@ _TORCH = re.compile(
 )
 _SAFETENSORS = re.compile(r".*\.safetensors", _ANY_CASE)
 _DISTRIBUTED, _INDEX = re.compile(r".*\.distcp", _ANY_CASE), ".metadata"
-# What other libraries save: named, and not looked into. Data lies in some of these, too.
+# What other libraries save: named, and not looked into. Data is in some of these, too.
 _OTHER = (".keras", ".weights.h5", ".pdparams")
 _PERHAPS = (".h5", ".hdf5", ".npz", ".msgpack", ".index")
 _SAYS_CHECKPOINT = re.compile(r"model|checkpoint|ckpt|weights|epoch|step|params")
@@ -123,7 +123,7 @@ class SavedFiles:
         ]
 
     def counted(self, saved: Saved) -> Counted:
-        """By the trainer state beside it, else by the counters in its own files."""
+        """By the trainer state next to it, else by the counters in its own files."""
         unit = self._units[saved.key]
         folders = dict.fromkeys((saved.key or ".", *(file.folder for file in unit.files)))
         state = next((self._trainer_states[one] for one in folders if one in self._trainer_states), None)
@@ -187,7 +187,7 @@ class SavedFiles:
 
     @contextmanager
     def _opened(self, files: Sequence[RunFile]) -> Iterator[tuple[Iterable[FloatTensor], bool, bool]]:
-        """The tensors of a file, or of several that belong together, while it is open; whether it lies on this machine;
+        """The tensors of a file, or of several that belong together, while it is open; whether it is on this machine;
         and whether it is a model's.
         """
         first = files[0]

@@ -60,7 +60,7 @@ class FolderOfRun:
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """What may be a checkpoint: its format, the file that shows it, and what lies beside that."""
+    """What may be a checkpoint: its format, the file that shows it, and what is next to that."""
 
     format: CheckpointFormat
     lead: RunFile
@@ -74,7 +74,7 @@ class _Candidate:
 
 
 def read_checkpoint(tree: FileTree, request: Request, found: FileEvidence) -> None:
-    """Take the newest checkpoint's optimizer state, and what lies beside it."""
+    """Take the newest checkpoint's optimizer state, and what is next to it."""
     candidates = _candidates(tree, request, found)
     if not candidates:
         if request.checkpoint is not None:
@@ -114,7 +114,7 @@ def read_checkpoint(tree: FileTree, request: Request, found: FileEvidence) -> No
 
 
 def _read_weights_alone(tree: FileTree, request: Request, found: FileEvidence) -> None:
-    """Take the newest weights that lie beside no optimizer state, where all there are belong together."""
+    """Take the newest weights that are next to no optimizer state, where all there are belong together."""
     leads = [lead for files in _by_folder(tree).values() if (lead := weights_lead(files)) is not None]
     if not leads:
         known = [one.lead for one in _all_candidates(tree) if isinstance(one.format, TorchFile)]
@@ -249,7 +249,7 @@ def _age_key(steps: dict[str, int], file: RunFile) -> tuple[int, tuple[float, in
 
 
 def _step_of(steps: dict[str, int], file: RunFile) -> int | None:
-    """The step of the trainer state beside a file, or in the folder above: ``checkpoint-10/optimizer_0/.metadata``."""
+    """The step of the trainer state next to a file, or in the folder above: ``checkpoint-10/optimizer_0/.metadata``."""
     return steps.get(file.folder, steps.get(str(PurePosixPath(file.folder).parent)))
 
 
@@ -278,7 +278,7 @@ def _report_dangerous(found: FileEvidence, state: OptimizerState) -> None:
 
 
 def _before(chosen: RunFile, candidates: list[RunFile], steps: dict[str, int]) -> Earlier:
-    """The checkpoint before the chosen one, of the same series, and the first; where there is none (``last.pt`` beside
+    """The checkpoint before the chosen one, of the same series, and the first; where there is none (``last.pt`` next to
     numbered ones) the newest two others, of which the first may be a copy.
     """
     key = partial(_age_key, steps)

@@ -212,14 +212,14 @@ def read_live_statistics(tree: FileTree, request: Request, found: FileEvidence) 
 
 
 def _key_of(file: RunFile) -> str:
-    """What the pieces of one log have in common. Of the event files in a folder each goes on where another ended."""
+    """What the pieces of one log have in common. Of the event files in a folder each continues where another ended."""
     if _EVENTS.fullmatch(file.name):
         return f"{file.folder}/events"
     return str(PurePosixPath(file.folder, PurePosixPath(series_of(file.path)).name))
 
 
 def _take_text(found: FileEvidence, log: Log) -> None:
-    """Of several console logs the one counts that goes on where the others end; else the one that reports an error,
+    """Of several console logs the one counts that continues where the others end; else the one that reports an error,
     and of those the one with the history.
     """
     if log.text is not None and (found.text_log is None or _tells_more(log.text, found.text_log)):

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tracker_health.evidence import FloatArray, Series, StepUnit
 from tracker_health.roles import normal_form
-from tracker_health.text import number, printable
+from tracker_health.text import contrast, printable
 
 
 def disagreements(tracked: Iterable[Series], printed: Iterable[Series]) -> Iterator[str]:
@@ -46,10 +46,10 @@ def difference(judged: Series, other: Series, *, precise: bool) -> str:
     if not differs.any():
         return ""
     first = int(np.flatnonzero(differs)[0])
-    values = f"{number(mine.values[here][first])} against {number(theirs.values[there][first])}"
+    values = " against ".join(contrast(float(mine.values[here][first]), float(theirs.values[there][first])))
     return printable(
         f"{judged.name} in {judged.source} and {other.name} in {other.source} differ at {differs.sum()} of {len(here)} "
-        f"common steps, first at step {mine.steps[here][first]} ({values}); the former is judged",
+        f"common steps, first at {mine.place(mine.steps[here][first])} ({values}); the former is judged",
         400,
     )
 

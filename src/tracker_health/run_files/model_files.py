@@ -56,7 +56,7 @@ def why_unread(found: FileEvidence) -> str:
 
 
 def nothing_read_from(paths: list[str]) -> str:
-    """The reason why weights are missing that lie in these files."""
+    """The reason why weights are missing that are in these files."""
     return f"no weights are read from {listing(sorted(paths), _MOST_NAMED)}"
 
 

@@ -34,7 +34,7 @@ _WHICH_ONE = _LAST.union(
 _COUNTED = _WHICH_ONE.union(
     _STAGES, ("e", "it", "v", "version", "part", "kimg", "of", "ba", "batch", "tokens", "sample", "samples")
 )
-# What a checkpoint was measured by: these mean something else where no number or "best" is beside them.
+# What a checkpoint was measured by: these mean something else where no number or "best" is next to them.
 _MEASURED = frozenset(
     ("val", "valid", "validation", "test", "eval", "dev", "train", "loss", "acc", "accuracy", "auc", "auroc", "f1"),
 ).union(
@@ -57,7 +57,7 @@ _SCALED = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([kmb])")
 
 
 def saying(words: str) -> str:
-    """A pattern for the beginning of a name, up to the first of some words (``log|logs``) that stands between dots,
+    """A pattern for the beginning of a name, up to the first of some words (``log|logs``) that is between dots,
     hyphens and underscores. Tried once: with each of a thousand words, the rest of a long name would be gone through.
     """
     return rf"(?>.*?(?<![^-_.])(?:{words})(?![^-_.]))"
@@ -135,7 +135,7 @@ def _place(folder: str) -> str:
 
 
 def is_one_of_several(folder: str) -> bool:
-    """Whether a folder's name is that of one checkpoint, beside which others may lie."""
+    """Whether a folder's name is that of one checkpoint, next to which others may be."""
     return bool(_CHECKPOINT_FOLDER.fullmatch(folder) and _counted_in(folder))
 
 
@@ -253,7 +253,7 @@ def _counters(tokens: list[_Token]) -> list[bool]:
 
 
 def _measures_of_the_best(tokens: list[_Token]) -> Iterator[int]:
-    """The places of the words beside ``best`` that say in what."""
+    """The places of the words next to ``best`` that say in what."""
     for at, token in enumerate(tokens):
         for step in (-1, 1) if token.text == "best" else ():
             near = at + step

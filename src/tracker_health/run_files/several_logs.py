@@ -35,7 +35,7 @@ class OneLog:
 
 
 def joined(pieces: list[OneLog]) -> OneLog:
-    """One log of the pieces that numbered files hold: each goes on where a restart began, and replaces what came
+    """One log of the pieces that numbered files hold: each continues where a restart began, and replaces what came
     after.
     """
     parts: dict[str, list[Series]] = {}
@@ -71,7 +71,7 @@ def _goes_on(log: OneLog, other: OneLog) -> bool:
 
 
 def _apart(series: Series) -> int:
-    """How many steps lie between two points, as a rule."""
+    """How many steps are between two points, as a rule."""
     steps = np.unique(series.steps)
     return int(np.median(np.diff(steps))) if len(steps) > 1 else max(1, int(steps[0]))
 

@@ -1,4 +1,4 @@
-"""The files of a run, wherever they lie, and what reading them gives."""
+"""The files of a run, wherever they are, and what reading them gives."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class FileEvidence:
     what console logs count up to, where no other says how far the run was meant to go; ``printed_epoch``: how far they
     counted in headings; ``printed_step``: how far in steps, where these did not come to what they count up to.
     ``doubtful``: what cannot be read, and may be no file of the training: a problem where there is nothing else to
-    judge, and a note beside that. ``files``: those that there are, whatever they hold; ``read``: the paths of those
+    judge, and a note next to that. ``files``: those that there are, whatever they hold; ``read``: the paths of those
     whose tensors were read.
     """
 
@@ -135,7 +135,7 @@ class FileEvidence:
         known, trainer = tracked or Tracked(), self.trainer
         params = {**self.params, **known.params}
         counted = None
-        # What counts steps may do so beside a plan in epochs: during them, or during the first, it broke off.
+        # What counts steps may do so next to a plan in epochs: during them, or during the first, it broke off.
         steps, epochs = planned_steps(params), planned_epochs(params)
         said = steps is not None or (epochs is not None and self.printed_step is None)
         if not said and (self.printed_step is None or not known.series):

@@ -1,4 +1,4 @@
-"""The weights of a checkpoint: which files they lie in, what is in them, and whose the optimizer's states are."""
+"""The weights of a checkpoint: which files they are in, what is in them, and whose the optimizer's states are."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def pickled_reason(path: str) -> str:
 
 
 def why_not_alone(tree: FileTree, lead: RunFile) -> str:
-    """Why weights are not read that lie beside no optimizer's state; empty where they are.
+    """Why weights are not read that are next to no optimizer's state; empty where they are.
 
-    Nobody has said that the file is a model's: what is something else, or lies elsewhere, is no error.
+    Nobody has said that the file is a model's: what is something else, or is elsewhere, is no error.
 
     Raises:
         RunError: it is not what its name says, or cannot be fetched.
@@ -108,7 +108,7 @@ def why_not_alone(tree: FileTree, lead: RunFile) -> str:
             return f"{listing(list(files.missing))} of the weights is missing"
         with _opened(archives, files) as opened:
             if not opened.near:
-                return f"{printable(lead.path)} is not on this machine, and no optimizer state lies beside it"
+                return f"{printable(lead.path)} is not on this machine, and no optimizer state is next to it"
             # An adapter's file is one, also with nothing in it.
             known = lead.name == _ADAPTER or opened.is_model or _is_model(opened.tensors)
             return "" if known else f"{printable(lead.path)} holds no model's weights"
@@ -120,7 +120,7 @@ def _is_model(tensors: Iterable[StoredTensor]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Files:
-    """The files that the weights of one checkpoint lie in. ``missing``: shards that are not there."""
+    """The files that the weights of one checkpoint are in. ``missing``: shards that are not there."""
 
     files: tuple[RunFile, ...]
     missing: tuple[str, ...] = ()
@@ -181,7 +181,7 @@ class Earlier(NamedTuple):
 
 
 def read_weights(tree: FileTree, checkpoint: RunFile, earlier: Earlier, request: Request, found: FileEvidence) -> None:
-    """Take the weights beside a checkpoint's optimizer state or in the same file, and name the state's parameters.
+    """Take the weights next to a checkpoint's optimizer state or in the same file, and name the state's parameters.
 
     They are compared to the earlier ones where some rule needs that.
     """
@@ -332,7 +332,7 @@ def _attribute(
     archives: _Archives, checkpoint: RunFile, state: OptimizerState, opened: _Opened, found: FileEvidence
 ) -> None:
     """Give the state the names of its parameters, as far as they are certain, and check them by contents."""
-    # Imported where there are weights beside the state: a run with logs alone needs none of it.
+    # Imported where there are weights next to the state: a run with logs alone needs none of it.
     from tracker_health.readers.optimizers.attribution import attributed, unattributed
 
     named = attributed(state, found.weights)
@@ -354,7 +354,7 @@ def _has_other_order(tree: FileTree, checkpoint: RunFile) -> bool:
 
 
 def _adapter_settings(tree: FileTree, checkpoint: RunFile) -> tuple[str, tuple[str, ...]]:
-    """The task of an adapter, and the modules that are saved whole beside it, by its configuration."""
+    """The task of an adapter, and the modules that are saved whole next to it, by its configuration."""
     document = _adapter_config(tree, checkpoint)
     task, beside = document.get("task_type"), document.get("modules_to_save")
     named = [one for one in beside if isinstance(one, str)] if isinstance(beside, list) else []
@@ -362,7 +362,7 @@ def _adapter_settings(tree: FileTree, checkpoint: RunFile) -> tuple[str, tuple[s
 
 
 def _adapter_config(tree: FileTree, checkpoint: RunFile) -> dict[str, Any]:
-    """The configuration of an adapter beside a checkpoint; empty where there is none."""
+    """The configuration of an adapter next to a checkpoint; empty where there is none."""
     for file in tree.files:
         if file.folder == checkpoint.folder and file.name == "adapter_config.json":
             document = _json(tree, file)
@@ -440,7 +440,7 @@ def _tell_copies(
     if other := _other_part(archives.tree, checkpoint, weights.source):
         if found.optimizer is None:
             found.weights = replace(weights, previous="", changes=())
-            reason = f"nothing changed in {printable(weights.source)}, beside which lies {printable(other)}"
+            reason = f"nothing changed in {printable(weights.source)}, next to which is {printable(other)}"
             found.missing[Part.WEIGHT_CHANGES] = reason
         return
     files = _of(archives, first, None) if first is not None else None

@@ -23,12 +23,12 @@ from tracker_health.words.acknowledgements import Acknowledgement, acknowledgeme
 from tracker_health.words.verdict import Verdict
 
 _PAUSES = (0.5, 1.0, 2.0, 4.0)
-"""Seconds at most before another try, where somebody else was writing onto the run."""
+"""Seconds at most before another try, where someone else was writing onto the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """What an answer came to. ``open``: the codes that somebody still has to look at; ``entry``: what was added."""
+    """What an answer came to. ``open``: the codes that someone still has to look at; ``entry``: what was added."""
 
     run: RunRef
     verdict: Verdict
@@ -66,7 +66,7 @@ def acknowledge_verdict(
             recorded = _require_verdict(opened)
             codes, about_cause = _find_meant(recorded, names)
             entries = opened.acknowledgements()
-            if any(one.id == entry_id for one in entries):  # before somebody else stopped us
+            if any(one.id == entry_id for one in entries):  # before someone else stopped us
                 opened.settle(now)
                 return _result(opened, recorded, next(one for one in entries if one.id == entry_id), now)
             undone = _find_undone(entries, codes if names else (), recorded.cause, now) if undo else ()

@@ -128,7 +128,7 @@ def _annotate_once(run: str | Path | Listed, options: AnnotateOptions) -> Outcom
 class _Job:
     """A run that is being annotated: what was asked for, and what is on the run.
 
-    ``config``: in force for this run. ``notifies``: there is somebody to send a message. ``has_news``: this call knows
+    ``config``: in force for this run. ``notifies``: there is someone to send a message. ``has_news``: this call knows
     of an end that the run does not say. ``group``: the ranks that it stands for.
     """
 
@@ -304,7 +304,7 @@ def _step_tag(run: TrackedRun) -> dict[str, str]:
 
 
 def _answer_tags(report: Report, entries: tuple[Acknowledgement, ...], now: float) -> dict[str, str]:
-    """The tags next to the verdict that say who answered it, and whether somebody still has to look."""
+    """The tags next to the verdict that say who answered it, and whether someone still has to look."""
     found = answer_marks(tuple(result.code for result in report.findings), report.cause, entries, now)
     return {ACK: found.ack, OPEN: found.open} if found.open else {}
 

@@ -74,7 +74,7 @@ class RankGroups:
         return kin.group if self._by == "group" else kin.parent
 
     def _may_stand_above(self, kin: Kin) -> bool:
-        """A trial of a search may stand above its ranks; it has no metrics of its own then."""
+        """A trial of a search may be above its ranks; it has no metrics of its own then."""
         return self._by == "parent" and (not kin.parent or kin.last_step is None)
 
     def decide(self) -> None:

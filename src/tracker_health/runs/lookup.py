@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracker_health.stores.wandb.artifact import ArtifactName
 
 _MLFLOW_RUN = re.compile(r"(?:mlflow:|runs:/)?([A-Za-z0-9_-]{1,250})/?|runs:/([A-Za-z0-9_-]{1,250})/.*", re.DOTALL)
-# The run's page, or one of its tabs. What stands before the fragment is the server, a query aside.
+# The run's page, or one of its tabs. What is before the fragment is the server, a query aside.
 _MLFLOW_PAGE = re.compile(
     r"((?i:https?)://[^#?\s]+?)/(?:\?[^#\s]*)?#/experiments/([^/?#\s]+)/runs/([A-Za-z0-9_-]{1,250})(?:[/?].*)?"
 )
@@ -34,7 +34,7 @@ _MOST_ALIKE = 5
 _NO_RUNS = {
     "models": ("a registered model, not a run", "gate judges it; else give the id of the run that logged the model"),
     "mlflow-artifacts": (
-        "a place where artifacts lie, not a run",
+        "a place where artifacts are, not a run",
         "give the run's id: in the path it comes before /artifacts",
     ),
 }
@@ -293,7 +293,7 @@ def _run_beginning(text: str, tracking_uri: str | None) -> TrackedRun | None:
 
 
 def filter_link(ref: RunRef, verdict: Verdict) -> str:
-    """The address of the list of all runs with this verdict beside a run in MLflow; empty where it has no address.
+    """The address of the list of all runs with this verdict next to a run in MLflow; empty where it has no address.
 
     A link, since the box for filters in MLflow's page takes the first Enter for the choice of a suggestion.
     """

@@ -159,7 +159,7 @@ class MessageQueue:
         place = self._folder / "sending"
         place.mkdir(exist_ok=True)
         lock = try_lock(place)
-        if lock is None and os.name == "posix":  # somebody else is sending
+        if lock is None and os.name == "posix":  # someone else is sending
             return Delivered(waiting=self._waiting(store))
         try:
             return self._deliver(notify, store, open_run, at)
@@ -220,7 +220,7 @@ class MessageQueue:
                 is_due = (told.due, told.token) == (notice.subject, notice.token)
                 if not (is_due or (notice.taken and notice.subject in told.causes)):
                     return False
-                if recorded is None:  # it goes on, and has no verdict that anybody could have answered
+                if recorded is None:  # it is running, and has no verdict that anybody could have answered
                     return True
                 counting = standing(opened.acknowledgements(), cause=recorded.cause, now=time.time())
                 return recorded.is_whole and bool(open_codes(recorded.codes, counting))
@@ -413,7 +413,7 @@ def _address(notify: Notify) -> str:
 
 def _token(variable: str, address: str) -> str:
     """The token for a receiver, from a variable that the environment allows: what names the variable may have come with
-    a repository that somebody else wrote.
+    a repository that someone else wrote.
     """
     if not may_send(os.environ, variable, address):
         raise ConfigError(*why_not_sent(variable, address))

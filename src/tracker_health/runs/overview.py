@@ -12,7 +12,7 @@ from typing import Any, get_args
 from tracker_health.rules.registry import probe_classes
 from tracker_health.runs.relations import BY_KIN, Relation, Relations
 from tracker_health.stores.base import TaggedRun
-from tracker_health.text import count, printable
+from tracker_health.text import count, percent, printable
 from tracker_health.words import retired
 from tracker_health.words.acknowledgements import Acknowledgement, answer_marks, answers
 from tracker_health.words.causes import is_same_cause
@@ -87,7 +87,7 @@ class Overview:
     """``verdicts``: how many runs have each, ``none`` for no verdict of ours. ``reasons``: in how many runs each rule's
     code stands. ``causes``: how many have each cause. ``worst``: the runs with the most severe verdicts, of equal ones
     the newest. ``groups``: the verdicts of each group, by what runs are grouped by, and ``group_causes`` their causes.
-    ``older``: how many verdicts are older than the data of their runs. ``open``: at how many runs somebody still has to
+    ``older``: how many verdicts are older than the data of their runs. ``open``: at how many runs someone still has to
     look. ``rules`` and ``by_cause``: how people answered each. ``tried``: how many runs have which verdict in shadow
     alone. ``certainties``: how sure the cause is, in how many; ``certain``: of each cause, where it is certain.
     ``relations``: what each group is, by what they are grouped by. ``now``: when they were counted, in seconds since
@@ -167,7 +167,7 @@ def overview(
     most_worst: int = MOST_WORST,
 ) -> Overview:
     """Counts of the runs, which are not kept. ``by``: of ``GROUPS``. ``now``: in seconds since 1970. ``labelled``: is
-    given each run that somebody has answered, with what was said, as a JSON document. ``most_worst``: how many of the
+    given each run that someone has answered, with what was said, as a JSON document. ``most_worst``: how many of the
     worst runs are named.
     """
     rules: dict[str, Answers] = {}
@@ -295,7 +295,7 @@ def _counted_lines(found: Overview) -> Iterator[str]:
         are = "verdict is" if found.older == 1 else "verdicts are"
         yield f"{found.older} {are} older than the data of the run: sweep or annotate judges again"
     if any(one.precision is not None for one in found.rules.values()):
-        yield f"{count(found.open, 'run')} open: somebody still has to look"
+        yield f"{count(found.open, 'run')} open: someone still has to look"
 
 
 def _precision_lines(found: Overview, names: dict[str, str]) -> Iterator[str]:
@@ -308,7 +308,7 @@ def _precision_lines(found: Overview, names: dict[str, str]) -> Iterator[str]:
     yield ""
     yield f"{'answered by people':<40} {'flagged':>8} {'right':>6} {'wrong':>6} {'precision':>10}"
     for name, one in sorted(answered, key=lambda row: (-row[1].acknowledged - row[1].wrong, row[0]))[:_MOST_GROUPS]:
-        yield f"{name:<40} {one.flagged:>8} {one.acknowledged:>6} {one.wrong:>6} {one.precision:>10.0%}"
+        yield f"{name:<40} {one.flagged:>8} {one.acknowledged:>6} {one.wrong:>6} {percent(one.precision or 0.0):>10}"
 
 
 def _group_lines(what: str, groups: dict[str, Counter[str]]) -> Iterator[str]:

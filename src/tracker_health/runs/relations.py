@@ -12,7 +12,7 @@ from tracker_health.evidence.kin import BETTER, Kin, Result
 from tracker_health.judge.group_verdict import GroupVerdict, group_sentence
 from tracker_health.judge.kinship import NO_SIGN, Kind, Kinship, kinship_of
 from tracker_health.stores.base import TaggedRun
-from tracker_health.text import count, number, printable, short_name
+from tracker_health.text import contrast, count, number, printable, short_name
 from tracker_health.words.verdict import Verdict
 
 BY_KIN: Mapping[str, Callable[[Kin], str]] = {
@@ -46,9 +46,10 @@ class Spread:
         (best, high), (worst, low) = self.best, self.worst
         if high == low:
             return f"{short_name(self.metric)} {number(high)} in all {self.runs}"
+        highest, lowest = contrast(high, low)
         return (
-            f"{short_name(self.metric)} {number(high)} best ({printable(best, _NAME)}), {number(low)} worst "
-            f"({printable(worst, _NAME)}), spread {self.spread:.2g}"
+            f"{short_name(self.metric)} {highest} best ({printable(best, _NAME)}), {lowest} worst "
+            f"({printable(worst, _NAME)}), spread {number(self.spread, 2)}"
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from tracker_health.words.ending import Ended, Ending
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnd:
-    """``seen``: the end, by the launcher or a hook; ``silent_for``: seconds since a run that claims to go on was heard
-    of, where these are too many.
+    """``seen``: the end, by the launcher or a hook; ``silent_for``: seconds since a run that claims to be running was
+    heard of, where these are too many.
     """
 
     seen: Ending | None = None
@@ -40,7 +40,7 @@ def find_end(run: TrackedRun, stale_after: float, ending: Ending | None = None) 
 
 
 def seems_alive(run: TrackedRun, config: Config) -> bool:
-    """Whether a run that claims to go on seems to do so, and has no verdict by which it does not."""
+    """Whether a run that claims to be running seems to do so, and has no verdict by which it does not."""
     end, recorded = find_end(run, config_for_run(config, run).stale_after), run.recorded()
     is_called_silent = recorded is not None and recorded.ended == Ended.SILENT
     return end.seen is None and end.silent_for is None and not is_called_silent

@@ -39,7 +39,7 @@ def why_verdict_holds(
 def is_as_others_judged_it(
     run: TrackedRun, recorded: Recorded, config: Config, end: RunEnd, *, rejudge: bool = False
 ) -> bool:
-    """Whether somebody with other settings, which this policy lets be, judged a run of a server as it is now."""
+    """Whether someone with other settings, which this policy lets be, judged a run of a server as it is now."""
     rules = RULES_VERSION if rejudge else _rules_that_hold(recorded)
     by = JudgedBy.of(recorded.settings)
     if not run.shared or by.config == config.digest or config.policy not in ("", by.policy) or not by.state:
@@ -65,7 +65,7 @@ def shadow_verdict_that_holds(run: TrackedRun, config: Config, end: RunEnd, fing
 def settings_tags(
     run: TrackedRun, config: Config, end: RunEnd, annotations: Annotations, *, complete: bool
 ) -> dict[str, str]:
-    """By which settings and rules a run was judged, with what ``why_verdict_holds`` goes by where somebody has others.
+    """By which settings and rules a run was judged, with what ``why_verdict_holds`` goes by where someone has others.
 
     ``complete``: the run was judged with all that there is of it.
     """

@@ -78,7 +78,7 @@ def documents(config_file: str | None, folder: Path | None, home: Path) -> list[
 def _upwards(folder: Path, home: Path) -> Iterator[Path]:
     """The folder and those above it, up to the root of its repository or the home folder."""
     for one in (folder, *folder.parents):
-        # What lies in /tmp above us may be anybody's, and a configuration can name a server to send credentials to.
+        # What is in /tmp above us may be anybody's, and a configuration can name a server to send credentials to.
         if one != folder and _is_shared(one):
             return
         yield one
@@ -121,7 +121,7 @@ def _content(path: Path, shown: str) -> bytes:
 
 
 def _pyproject(path: Path, shown: str) -> bytes | None:
-    """The content of a file that is somebody else's, if it mentions us at all: else it is not even parsed."""
+    """The content of a file that is someone else's, if it mentions us at all: else it is not even parsed."""
     try:
         with open_regular(path) as file:
             mentioned = TABLE[-1].encode() in file.read(MAX_BYTES)

@@ -69,7 +69,7 @@ def number_left_out() -> int:
 
 
 def written_layer(document: Document, *, but: tuple[str, ...] = ()) -> dict[str, SourcedValue]:
-    """The settings of a configuration file. ``but``: keys at the top that somebody else reads.
+    """The settings of a configuration file. ``but``: keys at the top that someone else reads.
 
     Raises:
         ConfigError: it has keys that do not exist, or values that are none; with file and line.

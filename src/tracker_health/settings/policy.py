@@ -1,4 +1,4 @@
-"""One policy for a team: settings in a file or at an address that lie under everybody's own, some of them locked.
+"""One policy for a team: settings in a file or at an address that are under everybody's own, some of them locked.
 
 ``TRACKER_HEALTH_POLICY`` names it. It is a configuration file with one key more, ``locked``: a list of keys
 (``ignore``, ``rules.diverged``, ``roles``, ``*``) that nobody's own settings change in what is written.
@@ -73,7 +73,7 @@ class Policy:
         return any(one == key or key.startswith(f"{one}.") or (one == _EVERYTHING and judges) for one in self.locked)
 
     def under(self, chosen: Mapping[str, SourcedValue], holding: Collection[str] = ()) -> tuple[Layer, tuple[str, ...]]:
-        """Somebody's own settings with the policy beneath them, and a warning for each that it does not let pass.
+        """Someone's own settings with the policy beneath them, and a warning for each that it does not let pass.
 
         ``holding``: keys of theirs that hold even where they are locked, as nothing is written by them.
         """
@@ -95,7 +95,7 @@ class Policy:
         return kept, tuple(refused)
 
     def _is_stricter(self, key: str, setting: SourcedValue) -> bool:
-        """Whether a value of somebody's own only asks for more than the policy does."""
+        """Whether a value of someone's own only asks for more than the policy does."""
         there = self.layer.get(key)
         return key == "fail_on" and there is not None and _strictness(setting.value) >= _strictness(there.value)
 
@@ -253,7 +253,7 @@ def _is_address(place: str) -> bool:
 
 
 def _content(place: str, copy: Path | None) -> bytes:
-    """What stands there now, or stood there a few minutes ago.
+    """What is there now, or was there a few minutes ago.
 
     Raises:
         OSError, ValueError, ReadError: it cannot be read, or is too large.

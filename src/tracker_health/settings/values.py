@@ -172,7 +172,7 @@ def _hosts(key: str, raw: Any) -> tuple[str, ...]:
 
 
 def _docs_url(key: str, raw: Any) -> str:
-    """An address that may stand in HTML and Markdown, and shows nobody a password."""
+    """An address that may be in HTML and Markdown, and shows nobody a password."""
     text = _text(key, raw).strip()
     if not _ADDRESS.fullmatch(text):
         raise ConfigError(
@@ -187,7 +187,7 @@ def _require_of_notify(name: str) -> None:
 
 
 def _webhook(key: str, raw: Any) -> str:
-    """An address without a password or a query: a secret one stands in the environment."""
+    """An address without a password or a query: a secret one is in the environment."""
     text = _text(key, raw).strip()
     if not _ADDRESS.fullmatch(text):
         hint = 'write "https://hooks.example.com/health", or name the variable with it: webhook_env = "NAME"'
@@ -196,7 +196,7 @@ def _webhook(key: str, raw: Any) -> str:
 
 
 def _variable(key: str, raw: Any) -> str:
-    """The name of an environment variable. What else stands there may be the secret itself, and is not repeated."""
+    """The name of an environment variable. What else is there may be the secret itself, and is not repeated."""
     if not _VARIABLE.fullmatch(_text(key, raw)):
         raise ConfigError(f"{key} must be the name of an environment variable", f'write {key} = "SLACK_WEBHOOK"')
     return str(raw)
@@ -417,7 +417,7 @@ def why_not_sent(variable: str, address: str = "") -> tuple[str, str]:
 
 
 def quoted(text: Any) -> str:
-    """What somebody wrote, for a message: short, and nothing that moves the cursor."""
+    """What someone wrote, for a message: short, and nothing that moves the cursor."""
     return repr(printable(text, 80))
 
 

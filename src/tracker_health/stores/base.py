@@ -112,7 +112,7 @@ class WrittenInPart(WriteError):
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """What the tracker says of a run in one answer, as it was when somebody looked. What costs more is a function.
+    """What the tracker says of a run in one answer, as it was when someone looked. What costs more is a function.
 
     ``shown``: what errors call it. ``marks``: what it has under names of ours, be it ours or its owner's. ``naming``:
     what its tracker calls a mark of that name; ``placing``: a file of ours.
@@ -220,7 +220,7 @@ class StoredRun(Protocol):
     # Files: those of ours.
 
     def list_files(self) -> Mapping[str, str]:
-        """The files where ours lie, by name, each with a checksum where the tracker has one, else "".
+        """The files where ours are, by name, each with a checksum where the tracker has one, else "".
 
         Raises:
             NoPlace: none can be put there.

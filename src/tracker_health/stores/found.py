@@ -116,7 +116,7 @@ class SweptRun(Protocol):
 
     @property
     def silent(self) -> bool:
-        """Whether it claims to go on."""
+        """Whether it claims to be running."""
 
     @property
     def since(self) -> float | None:
@@ -134,8 +134,8 @@ class SweptRun(Protocol):
 class Period:
     """Which runs a sweep covers, in seconds since 1970.
 
-    Those that ended at ``since`` or later, and those that claim to go on and last sent something between ``since`` and
-    ``silent_since``. Runs that sent something later count if they have a verdict that calls them silent.
+    Those that ended at ``since`` or later, and those that claim to be running and last sent something between ``since``
+    and ``silent_since``. Runs that sent something later count if they have a verdict that calls them silent.
     """
 
     since: float

@@ -35,7 +35,7 @@ Points = Sequence[float] | Sequence[tuple[int, float]]
 """A metric's history: its values, logged at the steps 0, 1, 2, ...; or pairs of step and value."""
 
 _RUN = RunRef(store="directory", id="check_probe", name="check_probe")
-# The parts that a store reads from a checkpoint's optimizer file; and the weights file beside it.
+# The parts that a store reads from a checkpoint's optimizer file; and the weights file next to it.
 _OPTIMIZER_PARTS = (
     Part.OPTIMIZER_STATE,
     Part.SECOND_MOMENTS,
@@ -91,7 +91,7 @@ def check_probe(
     Raises:
         AssertionError: the rule does not declare or explain itself, breaks, or is not pure. Or its result cannot be
             shown in a report, or is another verdict than expected.
-        ValueError: ``evidence`` stands beside parts of its own, or ``previous_weights`` beside no arrays.
+        ValueError: ``evidence`` is next to parts of its own, or ``previous_weights`` next to no arrays.
     """
     _assert(flaw_in(probe if isinstance(probe, type) else type(probe)))
     rule = probe() if isinstance(probe, type) else probe
@@ -113,7 +113,7 @@ def check_probe(
             text_log=_text_log(text_log) if request.needs(Part.TEXT_LOG, Part.ENDING) else None,
         )
     elif any(one is not None for one in (series, params, global_step, optimizer, weights, previous_weights, text_log)):
-        raise ValueError("evidence stands in place of series, params and parts: give one or the other")
+        raise ValueError("evidence is in place of series, params and parts: give one or the other")
     outcome = _judged(rule, evidence, settings)
     _assert_expected(outcome, expect)
     return outcome
@@ -137,7 +137,7 @@ def _weights(given: Weights | Arrays | None, previous: Arrays | None) -> Weights
     if given is not None and not isinstance(given, Weights):
         return make_weights(given, previous=previous)
     if previous is not None:
-        raise ValueError("previous_weights stands beside weights that are arrays by name")
+        raise ValueError("previous_weights is next to weights that are arrays by name")
     return given
 
 

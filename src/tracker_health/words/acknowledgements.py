@@ -60,7 +60,7 @@ class _Judged(Protocol[Result_co]):
 
 @dataclass(frozen=True, kw_only=True)
 class Acknowledgement:
-    """What somebody said of what was found of a run.
+    """What someone said of what was found of a run.
 
     ``who``: as stated, nobody checked it. ``when``: in seconds since 1970. ``codes``: of the findings that it is about.
     ``cause``: the run's at that time, "" for none; ``about_cause``: whether it is about that as well. ``until``: from
@@ -225,7 +225,7 @@ def open_codes(codes: Iterable[str], counting: Iterable[Acknowledgement]) -> tup
 
 
 def open_findings(report: _Judged[Result_co], acks: Iterable[Acknowledgement], now: float) -> tuple[Result_co, ...]:
-    """The findings of a report that nobody has acknowledged: those that somebody still has to look at, worst first.
+    """The findings of a report that nobody has acknowledged: those that someone still has to look at, worst first.
 
     ``acks``: of its run, and of the evidence that the report is on, as ``TrackedRun.acknowledgements`` gives them.
     """
@@ -241,7 +241,7 @@ def worst_of(findings: Iterable[_Result]) -> Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerMarks:
-    """What stands beside a verdict. ``ack``: who answered it, and how, "" for nobody; ``open``: whether somebody still
+    """What is next to a verdict. ``ack``: who answered it, and how, "" for nobody; ``open``: whether someone still
     has to look, "" where nothing was found.
     """
 
@@ -271,12 +271,12 @@ def said_by(entries: Sequence[Acknowledgement]) -> str:
 
 
 def is_ack_mark(text: str) -> bool:
-    """Whether a text is one of ours: what else stands under that name is the owner's."""
+    """Whether a text is one of ours: what else is under that name is the owner's."""
     return bool(_MARK.fullmatch(text))
 
 
 def is_open_mark(text: str) -> bool:
-    """The same of the mark that says whether somebody still has to look."""
+    """The same of the mark that says whether someone still has to look."""
     return text in (_YES, _NO)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from tracker_health.text import number, printable, sentence
+from tracker_health.text import printable, sentence, setting
 
 Certainty = Literal["certain", "likely", "possible", "unknown"]
 Value = float | str
@@ -79,7 +79,7 @@ class SignSeen:
 class Diagnosis:
     """The cause that explains a run best.
 
-    ``sentence``: what surely happened, and the cause in words that are as sure as it is. ``about``: the code of the
+    ``sentence``: what clearly happened, and the cause in words that are as sure as it is. ``about``: the code of the
     finding that heads it. ``explains``: the codes of the findings that are its evidence, in
     the order of time. ``others``: what else could explain them, the most likely first. ``signs``: by what the cause is
     known here; their weights add up to ``score``.
@@ -156,7 +156,7 @@ class Diagnosis:
 
 
 def in_words(fact: str, clause: str, certainty: str) -> str:
-    """What surely happened, and its cause: stated where it is certain, else as likely as it is.
+    """What clearly happened, and its cause: stated where it is certain, else as likely as it is.
 
     Args:
         fact: Of a finding, without a full stop.
@@ -177,7 +177,7 @@ def in_words(fact: str, clause: str, certainty: str) -> str:
 
 
 def _shown(value: Value) -> str:
-    return printable(value, 60) if isinstance(value, str) else number(value)
+    return printable(value, 60) if isinstance(value, str) else setting(value)
 
 
 def _finite(value: Value | None) -> Value | None:

@@ -147,8 +147,8 @@ def _name_of(kind: type) -> str:
 
 
 def _of_others(call: Callable[[], str]) -> str:
-    """What somebody's own class says as text, as much as is looked at; nothing where it raises, whatever that is."""
+    """What someone's own class says as text, as much as is looked at; nothing where it raises, whatever that is."""
     try:
         return call()[:_LOOKED_AT]
-    except BaseException:  # noqa: BLE001  in the midst of somebody's training
+    except BaseException:  # noqa: BLE001  in the midst of someone's training
         return ""

@@ -14,7 +14,7 @@ SUMMARY_SCHEMA = "tracker-health/training/1"
 """What a training's callback leaves of its end: plan, optimizer state and weights, as statistics."""
 
 LIVE_TAG = "health.live"
-"""The tag of an MLflow run that goes wrong while it goes on; the annotation of the ended run takes it off."""
+"""The tag of an MLflow run that goes wrong while it is running; the annotation of the ended run takes it off."""
 LIVE_WORDS = frozenset({"warn", "fail"})
 """Its values: with another one it is the user's own."""
 STOP_TAG, STOPPED_TAG = "health.stop", "health.stopped"
@@ -23,7 +23,7 @@ STOPPED_KEY = "health/stopped"
 """The same in the summary of a W&B run."""
 STOP_WANDB_TAG = "health:stop"
 LIVE_WANDB_TAGS = frozenset(f"health:live-{word}" for word in LIVE_WORDS) | {STOP_WANDB_TAG}
-"""The tags of a W&B run that are about it while it goes on."""
+"""The tags of a W&B run that are about it while it is running."""
 WANDB_ALERT_LEVELS = {"warn": "WARN", "fail": "ERROR"}
 """What W&B calls the level of an alert, by the verdict that it is about."""
 WANDB_ALERT_TITLE = 63

@@ -56,7 +56,7 @@ RETIRED: tuple[Retired, ...] = (
         name="slow-descent",
         since="0.1.1",
         replaced_by=("LOS007",),
-        why="a small descent that goes on to the end is one way of still descending",
+        why="a small descent that continues to the end is one way of still descending",
     ),
     Retired(
         code="LOS014",

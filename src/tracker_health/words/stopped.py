@@ -1,4 +1,4 @@
-"""Why a training was stopped while it went on, or is asked to stop, as the run itself keeps it."""
+"""Why a training was stopped while it was running, or is asked to stop, as the run itself keeps it."""
 
 from __future__ import annotations
 

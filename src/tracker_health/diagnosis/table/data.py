@@ -13,7 +13,7 @@ from tracker_health.words.diagnosis import Action
 def _labels_are_ignored(facts: Facts) -> str:
     if facts.loss_is_zero:
         points = len(facts.evidence.first("train_loss"))
-        return f"no label counts: all {points} values of the loss are exactly 0, as where every label is masked"
+        return f"no label counts: all {points} values of the loss are exactly 0, as when every label is masked"
     return "no label of the evaluation counts: its loss is not finite, while that of the training is"
 
 
@@ -197,7 +197,7 @@ EVALUATION_STUCK = Cause(
     name="evaluation-stuck",
     title="the evaluation does not follow the training",
     about="""The evaluation does not look at the model that is trained, or not at its answers.
-    It gives one number while training goes on, or no number at all: a copy or an average that is not updated, labels
+    It gives one number while training continues, or no number at all: a copy or an average that is not updated, labels
     that are all masked, half precision in the evaluation alone.""",
     explains=codes("GEN005 LOS001 GEN003 GEN007 GEN002 GEN008 GEN011"),
     requires=(signs.ONE_NUMBER_WHILE_IT_MOVES, signs.NAN_IN_EVALUATION),

@@ -7,7 +7,7 @@ from tracker_health.diagnosis._actions import numbers_of, restart
 from tracker_health.diagnosis._cause import Cause, codes
 from tracker_health.diagnosis._facts import Facts
 from tracker_health.facts.environments import is_control
-from tracker_health.text import number
+from tracker_health.text import setting
 from tracker_health.words.diagnosis import Action
 
 _USUAL_BONUS, _USUAL_KL, _USUAL_BETA, _USUAL_TEMPERATURE = 0.001, 0.04, 0.1, 1.0
@@ -20,10 +20,10 @@ def _of_group(facts: Facts) -> Action:
     if is_control(facts.evidence):
         return Action(text="print what the environment pays for twenty steps, and whether any act changes it")
     if signs.TEMPERATURE_LOW.seen(facts):
-        text = f"sample answers at a temperature of {number(_USUAL_TEMPERATURE)}, not {number(temperature or 0.0)}"
+        text = f"sample answers at a temperature of {setting(_USUAL_TEMPERATURE)}, not {setting(temperature or 0.0)}"
         return Action(text=text, setting="temperature", old=temperature, new=_USUAL_TEMPERATURE)
     if generations is not None and generations < _FEW and not signs.reward_stands(facts):
-        text = f"make {_USUAL_GENERATIONS} answers to each prompt, not {number(generations)}"
+        text = f"make {_USUAL_GENERATIONS} answers to each prompt, not {setting(generations)}"
         return Action(text=text, setting="num_generations", old=generations, new=_USUAL_GENERATIONS)
     return Action(
         text="print the rewards of one group of samples: they must differ; make the reward finer, or tasks easier"
@@ -69,7 +69,7 @@ def _let_answers_end(facts: Facts) -> Action:
     limit = facts.settings.length_limit
     if limit is None:
         return Action(text="raise the limit of the length of answers", setting="max_completion_length")
-    text = f"let answers have {number(_TIMES_LENGTH * limit)} tokens, not {number(limit)}"
+    text = f"let answers have {setting(_TIMES_LENGTH * limit)} tokens, not {setting(limit)}"
     return Action(text=text, setting="max_completion_length", old=limit, new=_TIMES_LENGTH * limit)
 
 
@@ -109,7 +109,7 @@ KL_COEFFICIENT_TOO_LOW = Cause(
     speaks=(signs.KL_LEFT, signs.ENTROPY_LEFT),
     judged={signs.KL_LEFT: 1.0, signs.ENTROPY_LEFT: 1.0},
     says=lambda facts: (
-        f"a KL coefficient of {number(facts.settings.kl_coefficient or 0.0)} does not hold the policy near its "
+        f"a KL coefficient of {setting(facts.settings.kl_coefficient or 0.0)} does not hold the policy near its "
         f"reference{numbers_of(facts, 'RWD005', 'RWD004')}"
     ),
     do=_hold_the_policy,
@@ -153,7 +153,7 @@ ENTROPY_COLLAPSED = Cause(
 
 
 def _bonus(facts: Facts) -> Action:
-    text = f"pay {number(_USUAL_BONUS)} for entropy, or nothing"
+    text = f"pay {setting(_USUAL_BONUS)} for entropy, or nothing"
     return Action(text=text, setting="entropy_coef", old=facts.settings.entropy_bonus, new=_USUAL_BONUS)
 
 
@@ -178,7 +178,7 @@ KL_COEFFICIENT_TOO_HIGH = Cause(
     explains=codes("RWD003 RWD001"),
     requires=(signs.KL_HIGH,),
     do=lambda facts: Action(
-        text=f"hold the policy with a KL coefficient of {number(_USUAL_KL)}",
+        text=f"hold the policy with a KL coefficient of {setting(_USUAL_KL)}",
         setting="beta",
         old=facts.settings.kl_coefficient,
         new=_USUAL_KL,
@@ -238,7 +238,7 @@ VALUE_FUNCTION_DIVERGED = Cause(
     name="value-function-diverged",
     title="the value function diverged",
     about="""The value function diverged.
-    Its loss grew a million-fold, or lies where no network gets to by usual steps. Its targets feed on its own
+    Its loss grew a million-fold, or is where no network gets to by usual steps. Its targets feed on its own
     estimates, or rewards are far too large. Advantages are then its error, and nothing else.""",
     explains=codes("RWD016 LOS021 RWD010 RWD001 RWD003 RWD004 RWD005 RWD014 RWD020 GRD001 GRD002"),
     requires=(signs.VALUES_BEYOND, signs.VALUES_EXPLODED),

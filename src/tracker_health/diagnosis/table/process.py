@@ -11,7 +11,7 @@ from tracker_health.diagnosis._facts import Facts
 from tracker_health.evidence import Evidence
 from tracker_health.facts.steps import plan_reached
 from tracker_health.report.resume_point import Onset
-from tracker_health.text import number, printable
+from tracker_health.text import number, printable, went
 from tracker_health.words.diagnosis import Action
 
 _SAVED_OFTEN = "save a checkpoint more often than such ends come"
@@ -172,13 +172,13 @@ PREEMPTED = Cause(
 
 INTERRUPTED = Cause(
     name="interrupted",
-    title="somebody stopped it",
-    about="""Somebody stopped the run.
+    title="someone stopped it",
+    about="""Someone stopped the run.
     An interrupt from the keyboard, or a job that was cancelled.""",
     explains=_OF_ENDS,
     defines=(signs.INTERRUPTED,),
     never=(signs.PREEMPTED, signs.EXCEPTION_SAYS_NAN, signs.MEMORY_OUT),
-    says=_ended("somebody stopped it"),
+    says=_ended("someone stopped it"),
     whole=True,
     do=lambda facts: Action(text=_then_resume(facts, "ask who stopped it, and why")),
     test="ask who stopped it",
@@ -248,7 +248,7 @@ CHECKPOINT_INCOMPLETE = Cause(
     name="checkpoint-incomplete",
     title="the checkpoint does not hold what was trained",
     about="""The checkpoint does not hold what was trained.
-    A file of weights without tensors, or without those that were trained: as where shards are gathered on another
+    A file of weights without tensors, or without those that were trained: as when shards are gathered on another
     process than the one that saves. Also an adapter for classification whose head was not saved with it.""",
     explains=codes("WGT007 WGT008"),
     defines=(signs.ADAPTER_HOLLOW, signs.HEAD_NOT_SAVED),
@@ -298,9 +298,8 @@ def _came_back_incomplete(facts: Facts) -> str:
     last = max((int(step) for step in _steps(facts.evidence) if step < jump.step), default=jump.step)
     start = facts.loss.start.value if facts.loss is not None else jump.after
     return (
-        f"the resume did not bring back the weights: the loss jumped from {number(jump.before)} to "
-        f"{number(jump.after)} between {facts.at(last)} and {facts.at(jump.step)}, to about where it began "
-        f"({number(start)})"
+        f"the resume did not bring back the weights: the loss {went(jump.before, jump.after, 'jumped')} between "
+        f"{facts.at(last)} and {facts.at(jump.step)}, to about where it began ({number(start)})"
     )
 
 
@@ -329,7 +328,7 @@ RESUME_INCOMPLETE = Cause(
     name="resume-incomplete",
     title="the resume did not bring back all of the training's state",
     about="""A resume brought back the counter, and not all of the weights or the optimizer's state.
-    The loss jumps where the log says that the run goes on from a checkpoint, or the optimizer counts from 0 again.
+    The loss jumps where the log says that the run continues from a checkpoint, or the optimizer counts from 0 again.
     Without such a sign a jump is not called a resume.""",
     explains=codes("LOS003 LOS004 LOS008 LOS017 GEN001 GEN004 RUN001 OPT001"),
     requires=(signs.ROSE_AT_A_RESUME, signs.JUMPED_AT_A_RESUME, signs.STATE_LOST),

@@ -8,7 +8,7 @@ from tracker_health.diagnosis._cause import Cause, codes
 from tracker_health.diagnosis._facts import Facts, earliest
 from tracker_health.facts.settings import ADAM, SGD, usual_rate_of
 from tracker_health.report.resume_point import Onset
-from tracker_health.text import listing, number
+from tracker_health.text import listing, number, percent, setting, went
 from tracker_health.words.diagnosis import Action
 
 _OF_OPTIMIZER = {"adam": " for Adam", "sgd": " for SGD"}
@@ -21,13 +21,13 @@ _USUAL_DECAY, _USUAL_EPSILON = 0.01, 1e-8
 def _rate_is_too_high(facts: Facts) -> str:
     rate, jump = facts.settings.rate, facts.rate_jump
     if jump is not None:
-        values = f"from {number(jump.before)} to {number(jump.after)} at {facts.at(jump.step)}"
-        return f"the learning rate, which rose {values}, is too high"
+        rose = went(jump.before, jump.after, "rose")
+        return f"the learning rate, which {rose} at {facts.at(jump.step)}, is too high"
     if rate is None:
         return f"the learning rate is too high{numbers_of(facts, 'OPT007')}"
     kind = _OF_OPTIMIZER.get(facts.settings.optimizer, "")
-    usual = f", where {number(facts.usual_rate)} is usual" if rate > 2 * facts.usual_rate else ""
-    return f"a learning rate of {number(rate)} is too high{kind}{usual}{numbers_of(facts, 'OPT007')}"
+    usual = f", where {setting(facts.usual_rate)} is usual" if rate > 2 * facts.usual_rate else ""
+    return f"a learning rate of {setting(rate)} is too high{kind}{usual}{numbers_of(facts, 'OPT007')}"
 
 
 def _where_the_rate_rose(facts: Facts) -> Onset | None:
@@ -42,7 +42,7 @@ def _lower_the_rate(facts: Facts) -> Action:
     if jump is None:
         return rate_action(facts, down=True)
     before = float(f"{jump.before:.4g}")
-    text = f"keep the learning rate at {number(before)}; restart from a checkpoint before {facts.at(jump.step)}"
+    text = f"keep the learning rate at {setting(before)}; restart from a checkpoint before {facts.at(jump.step)}"
     return Action(text=text, setting="learning_rate", old=jump.after, new=before)
 
 
@@ -51,7 +51,7 @@ LEARNING_RATE_TOO_HIGH = Cause(
     title="the learning rate is too high",
     about=f"""The learning rate is higher than this training tolerates.
     Steps carry the weights beyond where the loss falls. It jumps and stays up, or comes down again and ends at the
-    level of guessing, with weights many times their usual size. A rate that rises in the middle, as after a resume
+    chance level, with weights many times their usual size. A rate that rises in the middle, as after a resume
     with another schedule, is the same cause.
 
     {usual_rate_of(ADAM).said} of Adam, {usual_rate_of(ADAM, fine_tunes=True).said} for fine-tunes and policies,
@@ -87,27 +87,29 @@ def _rate_is_too_low(facts: Facts) -> str:
     rate = facts.settings.rate
     beside = numbers_of(facts, "OPT006", "OPT010")
     if facts.rate_of_a_group_is_nothing:
-        return f"a learning rate of {number(facts.settings.slowest_rate or 0.0)} moves nothing{beside}"
+        return f"a learning rate of {setting(facts.settings.slowest_rate or 0.0)} moves nothing{beside}"
     if rate is None or not facts.rate_is_tiny:
         return f"steps are too small{beside}"
     kind = _OF_OPTIMIZER.get(facts.settings.optimizer, "")
-    return f"a learning rate of {number(rate)} is too low{kind}, where {number(facts.usual_rate)} is usual{beside}"
+    return f"a learning rate of {setting(rate)} is too low{kind}, where {setting(facts.usual_rate)} is usual{beside}"
 
 
 def _raise_the_rate(facts: Facts) -> Action:
     slowest = facts.settings.slowest_rate
     if slowest is None or not facts.rate_of_a_group_is_nothing:
         return rate_action(facts, down=False)
-    text = f"give that group a learning rate of {number(facts.usual_rate)}: look for a unit or an exponent that slipped"
+    text = (
+        f"give that group a learning rate of {setting(facts.usual_rate)}: look for a unit or an exponent that slipped"
+    )
     return Action(text=text, setting="learning_rate of the group", old=slowest, new=facts.usual_rate)
 
 
 LEARNING_RATE_TOO_LOW = Cause(
     name="learning-rate-too-low",
     title="the learning rate is too low",
-    about="""The learning rate is so low that training hardly moves.
+    about="""The learning rate is so low that training barely moves.
     The loss stays where it began, or still falls at the end by as much as at the beginning. All steps together would
-    hardly have moved the weights.""",
+    barely have moved the weights.""",
     explains=codes(
         "LOS005 LOS018 LOS006 LOS007 GEN003 GEN007 GEN002 OPT006 OPT010 OPT018 WGT002 WGT005 LRS001 LRS003 LRS006 "
         "RWD001 RWD003 RWD009 RWD011 RWD014 RWD015 RWD020"
@@ -148,14 +150,14 @@ def _schedule_is_wrong(facts: Facts) -> str:
     if not said and facts.rate_is_zero:
         said = ": the learning rate is 0"
     elif not said and facts.rate_vanished:
-        said = ": a learning rate was next to nothing for most of the run"
+        said = ": a learning rate was almost zero for most of the run"
     return f"the learning rate's schedule does not fit the run{said}"
 
 
 def _mend_the_schedule(facts: Facts) -> Action:
     peak, steps, said = facts.settings.rate, facts.evidence.optimizer_steps, facts.settings.rate_said
     if not peak and said:
-        return Action(text=f"look at what the scheduler makes of the learning rate of {number(said)}: it gives 0")
+        return Action(text=f"look at what the scheduler makes of the learning rate of {setting(said)}: it gives 0")
     if not peak:
         return Action(
             text="give the optimizer a learning rate above 0, and look at what the scheduler makes of it",
@@ -183,7 +185,7 @@ SCHEDULE_WRONG = Cause(
     never=(signs.NO_SPREAD,),
     says=_schedule_is_wrong,
     do=_mend_the_schedule,
-    test="print the learning rate of every hundredth step beside the plan's number of steps",
+    test="print the learning rate of every hundredth step next to the plan's number of steps",
 )
 
 
@@ -195,15 +197,15 @@ def _setting_is_wrong(facts: Facts) -> str:
         return f"a setting of the optimizer is wrong{numbers_of(facts, 'OPT011')}"
     ratio = facts.measured("OPT010", "eps_ratio")
     times = f", {number(round(ratio))} times the root of the second moment" if ratio else ""
-    return f"epsilon is {number(facts.settings.epsilon or 0.0)}{times}, and steps are that much too small"
+    return f"epsilon is {setting(facts.settings.epsilon or 0.0)}{times}, and steps are that much too small"
 
 
 def _mend_the_setting(facts: Facts) -> Action:
     epsilon, betas = facts.settings.epsilon, facts.settings.betas
     if signs.BETAS_SWAPPED.seen(facts):
-        old = ", ".join(map(number, betas)) if betas is not None else None
+        old = ", ".join(map(setting, betas)) if betas is not None else None
         return Action(text="set the betas to 0.9, 0.999", setting="betas", old=old, new="0.9, 0.999")
-    text = f"set epsilon to {number(_USUAL_EPSILON)}, the default"
+    text = f"set epsilon to {setting(_USUAL_EPSILON)}, the default"
     return Action(text=text, setting="eps", old=epsilon, new=_USUAL_EPSILON)
 
 
@@ -226,7 +228,8 @@ def _decay_is_too_strong(facts: Facts) -> str:
     decay, share = facts.settings.weight_decay, facts.settings.decay_per_step
     if decay is None or share is None or not facts.decay_is_beyond:
         return f"weight decay takes the weights away{numbers_of(facts, 'WGT004')}"
-    return f"a weight decay of {number(decay)} takes {share:.2g} of every weight per step{numbers_of(facts, 'WGT004')}"
+    takes = f"a weight decay of {setting(decay)} takes {percent(share)} of every weight per step"
+    return f"{takes}{numbers_of(facts, 'WGT004')}"
 
 
 WEIGHT_DECAY_TOO_STRONG = Cause(
@@ -245,7 +248,7 @@ WEIGHT_DECAY_TOO_STRONG = Cause(
     never=(signs.DECAY_LITTLE,),
     says=_decay_is_too_strong,
     do=lambda facts: Action(
-        text=f"set the weight decay to {number(_USUAL_DECAY)}",
+        text=f"set the weight decay to {setting(_USUAL_DECAY)}",
         setting="weight_decay",
         old=facts.settings.weight_decay,
         new=_USUAL_DECAY,
@@ -257,17 +260,17 @@ WEIGHT_DECAY_TOO_STRONG = Cause(
 def _clip_is_too_tight(facts: Facts) -> str:
     used, logged, clip = facts.gradient_used, facts.gradient_logged, facts.settings.clip
     if clip is not None and facts.clip_is_tiny:
-        return f"gradients are clipped to a norm of {number(clip)}"
+        return f"gradients are clipped to a norm of {setting(clip)}"
     if used is not None and signs.SGD_TOOK_LITTLE.seen(facts):
         beside = f" of {number(logged)} that was logged" if logged is not None and logged > 10 * used else ""
-        return f"gradients are clipped to next to nothing: the optimizer took a norm of about {number(used)}{beside}"
-    return "gradients are clipped to next to nothing"
+        return f"gradients are clipped to almost zero: the optimizer took a norm of about {number(used)}{beside}"
+    return "gradients are clipped to almost zero"
 
 
 GRADIENT_CLIPPING_TOO_TIGHT = Cause(
     name="gradient-clipping-too-tight",
-    title="gradients are clipped to next to nothing",
-    about="""Gradients are clipped to next to nothing.
+    title="gradients are clipped to almost zero",
+    about="""Gradients are clipped to almost zero.
     Plain SGD then makes steps of the limit times the learning rate, which lead nowhere.""",
     explains=codes("OPT006 OPT010 OPT014 OPT018 LOS005 LOS018 LOS006 LOS007 GEN003 GEN007 GRD003 WGT002"),
     defines=(signs.CLIP_TINY,),
@@ -359,7 +362,7 @@ FP16_OVERFLOW = Cause(
     name="fp16-overflow",
     title="half precision overflows",
     about="""Half precision overflows, and steps are skipped.
-    Numbers above 65504 are infinite in fp16. The loss scale is halved at each overflow; once it is next to nothing,
+    Numbers above 65504 are infinite in fp16. The loss scale is halved at each overflow; once it is almost zero,
     every step is skipped and the model stands still while its loss looks sound.""",
     explains=codes(
         "AMP001 GRD001 LOS001 LOS005 LOS018 LOS006 GEN005 WGT001 WGT002 OPT001 OPT002 RUN001 RUN004 LOS012 GAP001"
@@ -491,7 +494,7 @@ UNITS_DEAD = Cause(
 def _scale_is_wrong(facts: Facts) -> str:
     scale, first = facts.measured("WGT004", "scale"), facts.measured("LOS009", "first")
     if scale is not None:
-        size = f"{number(scale)} times" if scale >= 1.0 else f"a share of {scale:.2g} of"
+        size = f"{number(scale)} times" if scale >= 1.0 else f"{percent(scale)} of"
         return f"the weights began at a wrong scale: they have {size} the size that layers begin with"
     if first is not None:
         times = number(first / (facts.measured("LOS009", "chance") or 1.0))
@@ -504,7 +507,7 @@ INITIALISATION_WRONG = Cause(
     title="the weights began at a wrong scale",
     about="""The weights began much too small or much too large.
     Too small, nothing passes from layer to layer and all outputs are alike; too large, the first loss is many times
-    that of guessing, and steps are nothing beside the weights.""",
+    that of guessing, and steps are nothing compared with the weights.""",
     explains=codes(
         "WGT004 LOS009 OPT003 OPT019 OPT006 OPT009 OPT018 LOS005 LOS018 LOS006 LOS007 LOS008 GEN003 GEN007 WGT002 "
         "GAP004 GAP005 GRD003"
@@ -556,10 +559,10 @@ def _is_maximised(facts: Facts) -> bool:
 def _loss_is_wrong(facts: Facts) -> str:
     if _is_maximised(facts) and facts.loss is not None:
         first, end = facts.loss.outset.value, facts.loss.end.value
-        return f"the loss is maximised: it rose from {number(first)} to {number(end)}, and never fell"
+        return f"the loss is maximised: it {went(first, end, 'rose')}, and never fell"
     if signs.GRADIENT_BELOW_EPSILON.seen(facts):
         ratio = number(round(facts.measured("OPT010", "eps_ratio") or 0.0))
-        epsilon = number(facts.settings.epsilon or 0.0)
+        epsilon = setting(facts.settings.epsilon or 0.0)
         return (
             f"the loss is scaled down to nothing: Adam's epsilon of {epsilon} is {ratio} times the root of the "
             "gradients' second moment"

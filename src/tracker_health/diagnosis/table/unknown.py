@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracker_health.diagnosis._actions import around, is_logged, restart, with_clip
 from tracker_health.diagnosis._cause import Cause, codes
 from tracker_health.diagnosis._facts import Facts
-from tracker_health.text import number
+from tracker_health.text import setting
 from tracker_health.words.diagnosis import Action
 
 _STAYED = ("LOS001", "LOS004", "GRD004")
@@ -15,7 +15,7 @@ _CHECKS = 3
 def _after_a_divergence(facts: Facts) -> Action:
     """Go back; then the learning rate, the gradients and the batches, each as far as it was not logged."""
     rate = facts.settings.rate
-    lower = f"train on at a third of the learning rate of {number(rate)}" if rate else "log the learning rate"
+    lower = f"train on at a third of the learning rate of {setting(rate)}" if rate else "log the learning rate"
     norm = "" if is_logged(facts, "grad_norm") else "log the gradient norm of every step"
     batches = f"look at the batches{around(facts)}"
     return with_clip(facts, restart(facts, _STAYED), *[one for one in (lower, norm, batches) if one][: _CHECKS - 1])
@@ -60,7 +60,7 @@ SPIKES_CAUSE_UNKNOWN = Cause(
     name="spikes-cause-unknown",
     title="the loss left its level and came back, and nothing that was logged shows why",
     about="""The loss or its gradient left its level, and came back.
-    A few batches, a rate at its limit and numbers of half precision look the same. A run that goes on as before lost
+    A few batches, a rate at its limit and numbers of half precision look the same. A run that continues as before lost
     little.""",
     explains=codes("LOS003 LOS008 GRD002 GEN001 GEN004 GEN009"),
     says=lambda _: "nothing logged shows why",

@@ -1,7 +1,7 @@
 """Whether a tensor still is what an initialiser draws: tested against the distributions that layers begin with.
 
 An initialiser's draw is known in advance: its mean, its size and how far its largest values go. Training moves all
-three, and the largest value at once, so that nearly all tensors that were never trained pass, and hardly any other.
+three, and the largest value at once, so that nearly all tensors that were never trained pass, and almost no other.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tracker_health.evidence.parameters.words import GATES, RECURRENT
 from tracker_health.evidence.tensors import MomentStats, TensorHeader
 
 SIGMAS = 4.0
-"""Standard errors of a random draw within which its mean and its mean square lie, but for one in 16,000."""
+"""Standard errors of a random draw within which its mean and its mean square are, but for one in 16,000."""
 UNIFORM_VARIANCE, NORMAL_VARIANCE = 0.8, 2.0
 """The variance of a value's square over the square of its mean: of a uniform and of a normal one."""
 EDGE = 12.0
-"""Of n values that are uniform up to a bound, the largest lies within so many n-ths of it, but for one in 160,000."""
+"""Of n values that are uniform up to a bound, the largest is within so many n-ths of it, but for one in 160,000."""
 MOST_ERROR = 0.3
 """Of a mean square that tells anything: a uniform matrix of 140 values, a normal one of 360."""
 MOST_ERROR_BY_FANS = 0.1
@@ -111,7 +111,7 @@ def _third(size: float) -> float:
 
 
 def ends_at(bound: float, stats: MomentStats, rounding: float = 0.0) -> bool:
-    """Whether the largest value lies as close below a bound as that of a uniform draw does, and none beyond it."""
+    """Whether the largest value is as close below a bound as that of a uniform draw, and none beyond it."""
     largest = max(stats.maximum, -stats.minimum)
     return bound * (1.0 - EDGE / stats.count - rounding) <= largest <= bound * (1.0 + SMALLEST_ERROR + rounding)
 
@@ -159,7 +159,7 @@ def _is_normal_draw(tensor: TensorHeader, values: int, variances: tuple[float, .
 
 
 def _ends_as_normal(stats: MomentStats, size: float) -> bool:
-    """Whether both extremes lie where those of so many normal values do."""
+    """Whether both extremes are where those of so many normal values are."""
     from statistics import NormalDist  # it imports much, and most runs have no such tensor
 
     known = NormalDist()

@@ -202,7 +202,7 @@ def _by_id(state: OptimizerState) -> dict[str, tuple[str, int]]:
 
 
 def factors_beside(matrices: Collection[tuple[str, Shape]], trained: Collection[tuple[str, Shape]]) -> set[str]:
-    """The modules whose matrix has two thin trained factors beside it, the product of which fits it, by any name."""
+    """The modules whose matrix has two thin trained factors next to it, the product of which fits it, by any name."""
     own: dict[str, set[Shape]] = {}
     above: dict[str, set[Shape]] = {}
     for name, shape in trained:

@@ -1,4 +1,4 @@
-"""What is asked about: parameters that were left out of training in one way, beside those that are trained."""
+"""What is asked about: parameters that were left out of training in one way, next to those that are trained."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Left(Enum):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
-    """What is asked about: parameters that were left out in one way, beside those that are trained."""
+    """What is asked about: parameters that were left out in one way, next to those that are trained."""
 
     how: Left
     missing: tuple[Parameter, ...]
@@ -66,19 +66,19 @@ class Case:
 
     @cached_property
     def _factors(self) -> set[str]:
-        """The trained matrices beside an untrained one that their product fits."""
+        """The trained matrices next to an untrained one that their product fits."""
         beside = {one for module in self.adapted for one in (module, module_of(module))}
         return {one.key for one in self.matrices if not {one.module, module_of(one.module)}.isdisjoint(beside)}
 
     @cached_property
     def adapted(self) -> set[str]:
-        """The modules with two thin trained factors beside their untrained matrix."""
+        """The modules with two thin trained factors next to their untrained matrix."""
         missing, trained = _sized(self.missing), _sized(self.trained)
         return factors_beside(missing, trained)
 
     @cached_property
     def is_front(self) -> bool:
-        """Whether nothing that is trained lies before any of these, or they are embeddings and stems by their names."""
+        """Whether nothing that is trained is before any of these, or they are embeddings and stems by their names."""
         return self.is_first or (self.named and all(one.is_front for one in self.missing))
 
     @cached_property
@@ -88,7 +88,7 @@ class Case:
 
     @cached_property
     def is_first(self) -> bool:
-        """Whether nothing that is trained lies before any of these: by the order, or else by their names."""
+        """Whether nothing that is trained is before any of these: by the order, or else by their names."""
         if not self.has_order:
             return self.named and _lie_before(self.missing, self.trained)
         first: dict[str, int] = {}
@@ -133,7 +133,7 @@ def _sized(rows: Iterable[Parameter]) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _lie_before(missing: Sequence[Parameter], trained: Sequence[Parameter]) -> bool:
-    """By their names: nothing that is trained lies before any of these."""
+    """By their names: nothing that is trained is before any of these."""
     first: dict[tuple[int, str], tuple[int, int]] = {}
     for one in trained:
         place = position_of(one.key)

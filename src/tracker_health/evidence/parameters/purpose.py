@@ -17,7 +17,7 @@ from tracker_health.evidence.parameters.purpose_checks import Answer
 from tracker_health.evidence.parameters.rows import Naming, Parameter
 
 SURE, LIKELY, UNSURE = 0.99, 0.9, 0.6
-"""How sure an answer is: names leave no other one; it is hardly otherwise; it is more likely than not."""
+"""How sure an answer is: names leave no other one; it is most likely so; it is more likely than not."""
 
 
 class Purpose(NamedTuple):
@@ -80,13 +80,13 @@ QUESTIONS: tuple[PurposeCheck, ...] = (
     ),
     _meant("random on purpose", "its name says that it is to stay random", LIKELY, purpose_checks.is_random_on_purpose),
     _meant("buffer", "it holds nothing but zeros, as a buffer may", LIKELY, purpose_checks.may_be_buffer),
-    _meant("base of adapters", "adapters beside it are trained instead", SURE, purpose_checks.is_base_of_adapters),
+    _meant("base of adapters", "adapters next to it are trained instead", SURE, purpose_checks.is_base_of_adapters),
     _meant("first factors", "the first factors of all adapters are frozen", LIKELY, purpose_checks.is_first_factor),
     _meant("idle experts", "a few experts got no token", LIKELY, purpose_checks.is_idle_expert),
     _wrong("lost experts", "most experts got no token", LIKELY, purpose_checks.is_lost_expert),
     _meant(
         "other head",
-        "it serves another task, beside a part like it that is trained",
+        "it serves another task, next to a part like it that is trained",
         LIKELY,
         purpose_checks.is_another_head,
     ),
@@ -108,10 +108,10 @@ QUESTIONS: tuple[PurposeCheck, ...] = (
         purpose_checks.is_inside_a_trained_layer,
     ),
     _wrong(
-        "between sisters", "the same of the modules beside it is trained", LIKELY, purpose_checks.is_between_sisters
+        "between sisters", "the same of the modules next to it is trained", LIKELY, purpose_checks.is_between_sisters
     ),
     _wrong("random front", _NOBODY, LIKELY, purpose_checks.is_a_random_front),
-    _meant("lone front", "it lies before all that is trained", UNSURE, purpose_checks.is_alone_at_the_front),
+    _meant("lone front", "it is before all that is trained", UNSURE, purpose_checks.is_alone_at_the_front),
     _meant("rate of 0", "its learning rate was set to 0", LIKELY, purpose_checks.has_a_rate_of_zero),
     _meant("unused layer", "no layer gives what it takes: it may be unused", UNSURE, purpose_checks.is_beside_the_way),
     _wrong("random", _NOBODY, LIKELY, purpose_checks.is_random),
@@ -122,7 +122,7 @@ QUESTIONS: tuple[PurposeCheck, ...] = (
     _meant("branch", "it is a whole branch", LIKELY, purpose_checks.are_a_branch),
     _meant("tied output", "it may be tied to the embedding", UNSURE, purpose_checks.is_tied_output),
     _wrong("no matrix", "a bias of the same module is trained", LIKELY, purpose_checks.lacks_its_matrix),
-    _wrong("not given", "what lies before it is trained", LIKELY, purpose_checks.is_not_given),
+    _wrong("not given", "what is before it is trained", LIKELY, purpose_checks.is_not_given),
     *_UNUSUAL,
     *_LAST,
 )

@@ -38,7 +38,7 @@ NEARLY_ALL = 0.9
 FEWEST_OF_A_BRANCH = 3
 """Tensors: more than a weight and its bias."""
 NEIGHBOURS = 2
-"""Layers on each side, in the model's order, that may be the ones before and behind: beside a shortcut lies another."""
+"""Layers on each side, in the model's order, that may be the ones before and behind: next to a shortcut is another."""
 SHOWS_A_DRAW = 80_000
 """Values of a normal draw whose spread is known to 2 %: four standard errors."""
 FEWEST_LAYERS = 3
@@ -114,7 +114,7 @@ def is_first_factor(case: Case) -> Answer:
 
 
 def is_another_head(case: Case) -> Answer:
-    """What a run of another task uses: beside a trained one that its name makes it an alternative to."""
+    """What a run of another task uses: next to a trained one that its name makes it an alternative to."""
     used = {place for one in case.trained if one.name for place in alternatives_around(one.name)}
     found = [one for one in case.missing if one.name and any(at in used for at in alternatives_around(one.name))]
     return found if used else ()
@@ -170,7 +170,7 @@ def is_a_random_front(case: Case) -> Answer:
     if len(matrices) != 1 or not (case.is_one_layer and case.is_front and case.is_random):
         return ()
     taken = matrices[0].kind is Kind.EMBEDDING or any(_fits(matrices[0], one) for one in case.matrices)
-    # A few steps hardly change the spread of a small normal draw, and leave no value of a uniform one within its bound.
+    # A few steps barely change the spread of a small normal draw, and leave no value of a uniform one within its bound.
     shape = matrices[0].shape or ()
     shows = matrices[0].initial is Initial.DRAWN or prod(shape) >= SHOWS_A_DRAW
     return case.missing if taken and (shows or case.began_fresh) else ()
@@ -183,7 +183,7 @@ def is_first_and_trained_before(case: Case) -> Answer:
 
 
 def is_inside_a_trained_layer(case: Case) -> Answer:
-    """Most have trained matrices beside them in their own layer, and the same is trained in a later one."""
+    """Most have trained matrices next to them in their own layer, and the same is trained in a later one."""
     layers = {(at.stack, at.layer) for one in case.matrices if (at := place_of(one.key)) is not None}
     last: dict[tuple[str, str], int] = {}
     for one in case.trained:
@@ -203,7 +203,7 @@ def is_inside_a_trained_layer(case: Case) -> Answer:
 
 def is_between_sisters(case: Case) -> Answer:
     """Matrices of numbered modules of which the same tensor is trained both in an earlier and in a later one; of
-    embeddings beside each other an earlier one is enough; of a block whose other matrices are trained a later one.
+    embeddings next to each other an earlier one is enough; of a block whose other matrices are trained a later one.
     """
     if case.adapters:
         return ()
@@ -240,7 +240,7 @@ def is_between_sisters(case: Case) -> Answer:
 
 
 def is_an_embedding_beside_others(case: Case) -> Answer:
-    """As drawn, beside a trained one of the same kind (``item_emb``, ``user_emb``)."""
+    """As drawn, next to a trained one of the same kind (``item_emb``, ``user_emb``)."""
     kinds = {embedding_kind(one.key) for one in case.trained} - {""}
     found = [one for one in case.missing if embedding_kind(one.key) in kinds and one.certain]
     return found if len(found) == len(case.missing) and case.is_random else ()
@@ -279,7 +279,7 @@ def _fits(one: Parameter, other: Parameter) -> bool:
 
 
 def has_a_rate_of_zero(case: Case) -> Answer:
-    """A rate of 0 is what somebody said: of what was trained before it is no accident."""
+    """A rate of 0 is what someone said: of what was trained before it is no accident."""
     return case.missing if case.how is Left.WITHOUT_RATE and not case.is_random else ()
 
 
@@ -320,7 +320,7 @@ def _are_kinds(case: Case) -> bool:
 
 
 def _are_parts_of_every_layer(case: Case) -> bool:
-    """Whether these are some parts of every layer, as all but the attention, and what lies in front of the layers."""
+    """Whether these are some parts of every layer, as all but the attention, and what is in front of the layers."""
     places = [place_of(one.key) for one in case.missing]
     inside = [place for place in places if place is not None]
     beside = [place for one in case.trained if (place := place_of(one.key)) is not None]

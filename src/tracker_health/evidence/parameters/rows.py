@@ -43,7 +43,7 @@ class Naming(Enum):
 
 
 class Place(StrEnum):
-    """Where in its model a parameter lies."""
+    """Where in its model a parameter is."""
 
     FRONT = "front"
     MIDDLE = "middle"
@@ -80,7 +80,7 @@ class Parameter:
     ``step``: the size of a step at its group's learning rate, ``update_ratio`` that over the weight's. ``decays``: its
     momentum is that of its weight decay and nothing else. ``silent_for``: steps since gradients stopped coming; None
     where they did not. ``is_stepped``: gradients came, and its group has a learning rate. ``walk``: how far its steps
-    went. ``is_parameter``: it is none of the buffers that lie beside a model's parameters.
+    went. ``is_parameter``: it is none of the buffers that are next to a model's parameters.
     """
 
     label: str

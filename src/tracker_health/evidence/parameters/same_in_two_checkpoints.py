@@ -1,4 +1,4 @@
-"""Weights that are the same in two checkpoints: which of them count, and which of them the optimizer surely stepped."""
+"""Weights that are the same in two checkpoints: which count, and which the optimizer clearly stepped."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def is_half(row: Parameter) -> bool:
 
 
 def is_hidden(row: Parameter) -> bool:
-    """Whether a step is so small beside the weights that floating point hides it: of a vector beside any of its values,
-    of a matrix beside the smallest of so many.
+    """Whether a step is so small compared with the weights that floating point hides it: of a vector next to any of its
+    values, of a matrix compared with the smallest of so many.
     """
     if row.walk is None or row.weight is None or not row.weight.rms or not row.walk.step > 0:
         return False

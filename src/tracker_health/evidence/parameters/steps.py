@@ -1,4 +1,4 @@
-"""How large an optimizer's steps are beside the weights that they change, from a checkpoint that holds both."""
+"""How large an optimizer's steps are compared with the weights that they change, from a checkpoint that holds both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tracker_health.evidence.as_read import AsRead
 from tracker_health.evidence.needs import Need, Part
 from tracker_health.evidence.series import Series
 from tracker_health.evidence.tensors import MomentStats, OptimizerState, TensorHeader, TensorState, Weights
-from tracker_health.text import number
+from tracker_health.text import number, small_percent
 
 # Adam's mean of m squared over v: of gradients that are noise, and after some ninety steps without any.
 _USUAL_RATIO = 0.05
@@ -61,7 +61,7 @@ def signal_to_noise(state: OptimizerState, tensor: TensorState, *, fewest_steps:
 
 def silent_for(state: OptimizerState, tensor: TensorState) -> float | None:
     """For how many steps a parameter that had gradients once has had none: Adam's first moment forgets in a hundred
-    steps, and is then next to nothing beside the second. None where they still come, or that is not known.
+    steps, and is then almost zero compared with the second. None where they still come, or that is not known.
     """
     ratio = signal_to_noise(state, tensor)
     if ratio is None or not 0.0 <= ratio < _FORGOTTEN_RATIO:
@@ -177,7 +177,7 @@ class UpdateSize:
     """A step at the highest learning rate: its size over that of the weights, and that rate.
 
     ``scheduled``: the rate is the one of a schedule's log or memory; else it is only the last one that was set.
-    ``reached``: it was surely in force, by the log or as the last one; a schedule also remembers a rate that it never
+    ``reached``: it was clearly in force, by the log or as the last one; a schedule also remembers a rate that it never
     came to. ``scale``: the size of the weights times the root of the smaller of fan-in and fan-out; near 1 in sound
     layers.
     """
@@ -195,7 +195,7 @@ class UpdateSize:
             at = f"the schedule's learning rate, {number(self.rate)} (how high it came is not logged)"
         else:
             at = f"the {'highest' if self.scheduled else 'last'} learning rate, {number(self.rate)}"
-        return f"one step at {at}, changes the weights by {number(100.0 * self.ratio)} %"
+        return f"one step at {at}, changes the weights by {small_percent(self.ratio)}"
 
 
 def update_size(evidence: AsRead) -> UpdateSize | None:

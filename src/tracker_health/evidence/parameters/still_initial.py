@@ -14,7 +14,7 @@ FEWEST_OF_A_VECTOR, FEWEST_OF_A_MATRIX = 4, 500
 VISIBLE = 1e-5
 """A step that changes a one or a zero, far above float32's precision."""
 MARGIN, WIDE_MARGIN = 4.0, 8.0
-"""Times the distance from a uniform draw's largest value to its bound: a dozen values would lie beyond it. A matrix
+"""Times the distance from a uniform draw's largest value to its bound: a dozen values would be beyond it. A matrix
 alone has to be surer.
 """
 LEAST_MOMENT = 1e-30
@@ -42,7 +42,7 @@ def had_gradients(row: Parameter) -> bool:
 
 
 def would_show(row: Parameter, of: Sequence[Parameter], margin: float = MARGIN) -> bool:
-    """Whether a parameter's steps went so far that values would lie beyond where they began. ``of``: the weights that
+    """Whether a parameter's steps went so far that values would be beyond where they began. ``of``: the weights that
     it may be.
     """
     if row.walk is None:

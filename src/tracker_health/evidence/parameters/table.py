@@ -170,7 +170,7 @@ class ParameterTable:
 
     @property
     def weight_scale(self) -> float:
-        """How large the weights are beside what keeps the size of inputs, in the median; 0 where that is not known."""
+        """How large the weights are compared with what keeps the size of inputs, in the median; 0 if not known."""
         return median([one.cautious_scale for one in self.scaled]) if self.scaled else 0.0
 
     def along_the_depth(self, min_layers: int, *, known: bool) -> Mapping[str, float]:
@@ -190,7 +190,7 @@ class ParameterTable:
 
     @cached_property
     def stuck(self) -> tuple[Parameter, ...]:
-        """The parameters that the optimizer surely stepped, and that are the same as in the checkpoint before; without
+        """The parameters that the optimizer clearly stepped, and that are the same as in the checkpoint before; without
         those whose steps floating point hides, and experts, which may wait for a token.
         """
         state = self.with_state

@@ -1,4 +1,4 @@
-"""What the name of a parameter says: what it is, which module it is of, and where in its model that lies."""
+"""What the name of a parameter says: what it is, which module it is of, and where in its model that is."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _OTHER_OBJECTIVE = re.compile(
     r"|value_head|v_head|seq_relationship)([._]|$)",
     re.IGNORECASE,
 )
-# What stands beside each other, of which a run may use some: lists by their own name, and one word of a module's.
+# What is next to each other, of which a run may use some: lists by their own name, and one word of a module's.
 _LIST_OF_ALTERNATIVES = re.compile(
     r"(?:\w*_)?(heads|experts|tasks|branches|adapters|exits|outputs|classifiers|domains|lang(uage)?s|ops|choices"
     r"|candidates|paths|prompts|seg_layers|towers|modalities|decoders|policies|critics|actors|agents|predictors|targets)",
@@ -145,7 +145,7 @@ def _is_buffer(tensor: TensorHeader) -> bool:
 
 def copies_among(tensors: Collection[Sized]) -> set[str]:
     """The names of copies that are made of a model and not trained. Words that a trained module may have too
-    (``target``) count only beside the original.
+    (``target``) count only next to the original.
     """
     split = {one.name: one.name.split(".") for one in tensors}
     owners: dict[tuple[str, tuple[int, ...] | None], set[str]] = defaultdict(set)
@@ -234,7 +234,7 @@ def joins_gates(name: str) -> bool:
 
 
 class Position(NamedTuple):
-    """Where in a model a name says that it lies: its part (0 first, 2 last), its list, the number of its stage
+    """Where in a model a name says that it is: its part (0 first, 2 last), its list, the number of its stage
     (``layer3``) and its own there.
     """
 
@@ -245,7 +245,7 @@ class Position(NamedTuple):
 
 
 def position_of(name: str) -> Position:
-    """Where a name says that a tensor lies."""
+    """Where a name says that a tensor is."""
     numbered = _NUMBERED.match(name)
     stem = numbered.group(1) if numbered else name
     if _FRONT.search(stem):
@@ -258,7 +258,7 @@ def position_of(name: str) -> Position:
 
 
 def is_front(name: str) -> bool:
-    """Whether a name says that something lies at a model's front: an embedding, a stem."""
+    """Whether a name says that something is at a model's front: an embedding, a stem."""
     return position_of(name).part == 0
 
 
@@ -275,13 +275,13 @@ def embedding_kind(name: str) -> str:
 
 
 def numbered(name: str) -> Iterator[tuple[str, int, str]]:
-    """Each number in a name, with what stands before and behind it."""
+    """Each number in a name, with what is before and behind it."""
     for found in _NUMBER.finditer(name):
         yield name[: found.start()], int(found.group()), name[found.end() :]
 
 
 def alternatives_around(name: str) -> Iterator[tuple[str, str]]:
-    """What stands before and behind each part of a name that chooses between things of which a run may use some: the
+    """What is before and behind each part of a name that chooses between things of which a run may use some: the
     number or key in a list of heads, one word of a module's own name (``head_a``, ``decoder_depth``).
     """
     parts = name.split(".")

@@ -51,7 +51,7 @@ class CheckpointFormat(Protocol):
         """
 
     def weights(self, folder: Folder, lead: str, source: str) -> Weights | None:
-        """Names, shapes and dtypes of the weights in it; None where it has none, or where they lie in other files.
+        """Names, shapes and dtypes of the weights in it; None where it has none, or where they are in other files.
 
         Raises:
             RunError, OSError: as for ``read``.

@@ -1,7 +1,7 @@
 """Single files of ``torch.save`` with an optimizer's state: ``training_state.pt``, ``optimizer.pt``, a ``.ckpt``.
 
-Accelerate saves each optimizer of several in a file of its own: ``optimizer.bin``, ``optimizer_1.bin``, ... Beside
-``optimizer.pt`` or ``.bin`` lie ``scheduler.pt`` or ``.bin``, and ``scaler.pt`` where training was in half precision.
+Accelerate saves each optimizer of several in a file of its own: ``optimizer.bin``, ``optimizer_1.bin``, ... Next to
+``optimizer.pt`` or ``.bin`` are ``scheduler.pt`` or ``.bin``, and ``scaler.pt`` where training was in half precision.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class TorchFile:
         )
 
     def weights(self, folder: Folder, lead: str, source: str) -> Weights | None:
-        del folder, lead, source  # weights of such a checkpoint lie in files of their own
+        del folder, lead, source  # weights of such a checkpoint are in files of their own
         return None
 
 
@@ -100,7 +100,7 @@ def _with_what_lies_beside(state: OptimizerState, folder: Folder) -> OptimizerSt
 
 
 def _beside(folder: Folder, name: str, read: Callable[[Any], _Found], notes: list[str]) -> _Found | None:
-    """What a file beside the optimizer's holds; None where that cannot be read: no other evidence depends on it."""
+    """What a file next to the optimizer's holds; None where that cannot be read: no other evidence depends on it."""
 
     def found() -> _Found:
         with open_torch_archive(folder.open(name)) as archive:

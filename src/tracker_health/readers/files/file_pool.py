@@ -14,7 +14,7 @@ _OPEN_FILES = 64
 
 
 class FilePool(Closing):
-    """The files that items lie in, of which only so many are open at a time."""
+    """The files that items are in, of which only so many are open at a time."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder

@@ -10,7 +10,7 @@ from tracker_health.readers.files.random_access import LocalFile, RandomAccess
 
 
 class Folder(Protocol):
-    """The files that lie in one folder, wherever that is."""
+    """The files that are in one folder, wherever that is."""
 
     @property
     def names(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The bytes of a file by their offset, wherever the file lies."""
+"""The bytes of a file by their offset, wherever the file is."""
 
 from __future__ import annotations
 

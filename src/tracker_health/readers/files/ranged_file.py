@@ -59,7 +59,7 @@ class _Piece:
     def __init__(self, start: int, length: int, needed: int) -> None:
         self.start, self.length = start, length
         self.future: Future[bytes | bytearray] | None = None
-        self.left = needed  # bytes that will be read, in whatever order; what lies between them is not
+        self.left = needed  # bytes that will be read, in whatever order; what is between them is not
 
     @property
     def finished(self) -> bool:

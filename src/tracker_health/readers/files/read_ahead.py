@@ -17,7 +17,7 @@ _PAUSE = 0.002
 class ReadAhead:
     """A thread that asks the system for extents of a file, in order, so that it holds them when they are read.
 
-    Asking copies nothing, and costs next to nothing where the file is in memory already; but it waits for room in
+    Asking copies nothing, and costs almost nothing where the file is in memory already; but it waits for room in
     memory and for the disk's queue, which the reader of the bytes should not. It ends at ``stop``.
     """
 

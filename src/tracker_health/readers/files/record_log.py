@@ -1,6 +1,6 @@
 """Logs of records in blocks, as LevelDB writes them and W&B its transaction log: what is damaged costs one block.
 
-A block is 32 KiB; in it lie chunks of CRC-32, length, kind and content. A record is one chunk or, across blocks, a
+A block is 32 KiB; in it are chunks of CRC-32, length, kind and content. A record is one chunk or, across blocks, a
 first one, middle ones and a last one. Fewer than seven bytes at the end of a block are padding. W&B's log begins with
 seven bytes of its own, the checksum is plain CRC-32 over kind and content, and nothing is compressed.
 """
@@ -49,7 +49,7 @@ class RecordLog:
     """The records of one log, read once from its beginning to its end.
 
     ``damaged``: how many times something had to be passed over so far. ``end``: the offset behind the last whole
-    record, or behind the damaged block after it. ``torn``: the beginning of another record stands there, as a writer
+    record, or behind the damaged block after it. ``torn``: the beginning of another record is there, as a writer
     that was killed leaves it.
 
     Raises:
@@ -123,7 +123,7 @@ class RecordLog:
 
 
 def framed(contents: list[bytes], start: int) -> bytes:
-    """The bytes of records as they stand in a log from the offset ``start`` on."""
+    """The bytes of records as they are in a log from the offset ``start`` on."""
     chunks = bytearray()
     for content in contents:
         rest, kind = memoryview(content), _FIRST

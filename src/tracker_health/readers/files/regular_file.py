@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _GZIP, _BUFFER_BYTES = b"\x1f\x8b", 2**18
-# Without O_NONBLOCK, opening a pipe waits for somebody to write to it. On a regular file the flag does nothing.
+# Without O_NONBLOCK, opening a pipe waits for someone to write to it. On a regular file the flag does nothing.
 _FLAGS = ("O_NONBLOCK", "O_NOCTTY")
 # Their files are regular by name only: to read one can have effects, take as long as it likes, or never end.
 _KERNEL_FOLDERS = ("/proc", "/sys")
@@ -103,7 +103,7 @@ def pass_hole(file: BinaryIO) -> None:
 
 
 def require_written(descriptor: int, size: int) -> None:
-    """Raises for a large file of which next to nothing was ever written: to read its holes takes as long as data.
+    """Raises for a large file of which almost nothing was ever written: to read its holes takes as long as data.
 
     Raises:
         ReadError: it is one.

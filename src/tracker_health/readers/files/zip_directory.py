@@ -12,7 +12,7 @@ from tracker_health.text import printable
 MAX_ENTRIES = 200_000
 MAX_DIRECTORY_BYTES = 32 * 2**20
 
-# Records of a zip file from its end backwards: the end, where its 64-bit form lies, that form; an entry of the
+# Records of a zip file from its end backwards: the end, where its 64-bit form is, that form; an entry of the
 # directory, a part of its extra field; the header before an entry's bytes.
 _END = struct.Struct("<4s6xHIIH")
 _END64_LOCATOR = struct.Struct("<4s4xQ4x")

@@ -5,8 +5,8 @@ here, when all rows are there:
 
 1. A row that names a step has it. Steps, batches and bars that begin again with each epoch are counted on.
 2. A row that names none has the last step before it.
-3. In a log without steps a row has its epoch; where epochs are shares, the step that a progress bar shows beside it, or
-   its share of the planned steps; else what counts samples or tokens; else rows are counted.
+3. In a log without steps a row has its epoch; where epochs are shares, the step that a progress bar shows next to it,
+   or its share of the planned steps; else what counts samples or tokens; else rows are counted.
 4. Where the axis goes back to its beginning, and the loss with it, another training began: the last one is kept.
 """
 
@@ -193,7 +193,7 @@ def _candidates(rows: RowPlaces) -> Iterator[FloatArray]:
     main = np.flatnonzero(rows.main)
     planned, epochs = rows.plan
     if len(bars) and len(main):
-        # Most bars are drawn again right after what is printed, some are not: those lie more evenly that fit.
+        # Most bars are drawn again right after what is printed, some are not: those are spaced more evenly that fit.
         nexts = np.searchsorted(bars, main)
         shown = [bars[np.clip(places, 0, len(bars) - 1)] for places in (nexts, nexts - 1)]
         apart = [np.diff(rows.bar[places]) for places in shown]
@@ -211,7 +211,7 @@ def _candidates(rows: RowPlaces) -> Iterator[FloatArray]:
 
 
 def _of_shares(rows: RowPlaces, planned: float, epochs: float | None) -> FloatArray:
-    """The steps of rows that say which share of an epoch was done, on their grid where they lie on one."""
+    """The steps of rows that say which share of an epoch was done, on their grid where they are on one."""
     shares, main = rows.epoch, np.flatnonzero(rows.main)
     per_epoch = planned / (epochs or np.ceil(np.max(shares[main])))
     steps: FloatArray = np.round(shares * per_epoch)
@@ -263,7 +263,7 @@ def _one_training(rows: RowPlaces, places: Places, segment: int | None) -> Place
 
 
 def _first_row(steps: FloatArray, old: int, new: int) -> int:
-    """The first row of a training: what lies between the last row of the one before and its own first one belongs to it
+    """The first row of a training: what is between the last row of the one before and its own first one belongs to it
     where it is no further.
     """
     between = np.flatnonzero(steps[old + 1 : new] <= steps[new])
@@ -271,7 +271,7 @@ def _first_row(steps: FloatArray, old: int, new: int) -> int:
 
 
 def _goes_on(loss: FloatArray, before: int, begin: int, end: int) -> bool | None:
-    """Whether a loss goes on where it stood, and does not begin where it began; None where it is not known."""
+    """Whether a loss continues where it stood, and does not begin where it began; None where it is not known."""
     span = min(_LEVEL, max(1, (begin - before) // 4))
     parts = loss[before : before + span], loss[begin - span : begin], loss[begin : min(end, begin + span)]
     start, left, new = (float(np.median(part)) for part in parts)

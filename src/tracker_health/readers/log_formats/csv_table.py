@@ -90,7 +90,7 @@ class CsvTable:
 
 
 def _has_a_metric(header: list[str], rows: list[list[str]]) -> bool:
-    """Whether a column that is called as a loss or a score has a number in every row, whatever is beside it."""
+    """Whether a column that is called as a loss or a score has a number in every row, whatever is next to it."""
     roles = assign(name for name in header if name and len(name) <= MAX_NAME_CHARACTERS)
     columns = [at for at, name in enumerate(header) if name in roles]
     return any(all(as_number(row[at]) is not None for row in rows) for at in columns)

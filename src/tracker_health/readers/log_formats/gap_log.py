@@ -3,7 +3,7 @@
 JSON lines. A head names the columns, each of which has the three statistics: ``{"schema": "tracker-health/gap/1",
 "statistics": ["max", "mean", "var"], "columns": ["grads/head.weight", ...]}``. A row has as many numbers as columns
 times statistics: ``{"step": 100, "values": [0.3, ...]}``, null where a statistic was not measured. A new head replaces
-the one before: later columns, or a run that goes on.
+the one before: later columns, or a run that is still running.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tracker_health.readers.log_formats.axis import UNITS, BoolArray, Places, Ro
 from tracker_health.readers.log_formats.names import AMOUNT, BAR, BATCH, END, EPOCH, OF, STEP, axis_of, is_held_out
 from tracker_health.readers.log_formats.row_kinds import RowKind, is_null, may_be_nan
 from tracker_health.roles import ANY_LOSS, LOSSES, VAL_LOSS
-from tracker_health.text import printable
+from tracker_health.text import contrast, printable
 
 _HABIT, _FEWEST_OF_A_HABIT, _MOST_BESIDE = 0.9, 3, 64
 _OF_AN_EPOCH = 3  # rows
@@ -258,11 +258,11 @@ class History:
         if not len(known):
             return f"{stop - start} rows"
         unit = "epochs" if UNITS[self.places.units[start]] is StepUnit.EPOCH else "steps"
-        values = " to ".join(f"{main[at]:.4g}" for at in (known[0], known[-1]))
+        values = " to ".join(contrast(float(main[known[0]]), float(main[known[-1]])))
         return f"{unit} {steps[known[0]]:g} to {steps[known[-1]]:g}, {printable(self._main)} {values}"
 
     def _of_overlaps(self) -> Iterator[str]:
-        """That steps went back within the training that is judged, as where it was resumed."""
+        """That steps went back within the training that is judged, as when it was resumed."""
         main = np.flatnonzero(self._where(name=self._main) & self.places.kept & np.isfinite(self.places.steps))
         steps = self.places.steps[main]
         back = np.flatnonzero(np.diff(steps) < 0)
@@ -270,11 +270,11 @@ class History:
             unit = "epochs" if UNITS[self.places.units[main[0]]] is StepUnit.EPOCH else "steps"
             first = f"from {steps[back[0]]:g} to {steps[back[0] + 1]:g}"
             times = f"{len(back)} times, at first {first}" if len(back) > 1 else first
-            what = "as where it was resumed: of one that is there twice the last value counts"
+            what = "as when it was resumed: of one that is there twice the last value counts"
             yield f"its {unit} went back {times}, {what}"
 
     def _empty_at_the_end(self) -> int:
-        """In how many of the last rows the loss is an empty cell, beside what was hardly ever logged without it."""
+        """In how many of the last rows the loss is an empty cell, next to what was almost never logged without it."""
         if self._roles.get(self._main) not in LOSSES:
             return 0
         at, cells = self._cells_of(self._main)
@@ -340,7 +340,7 @@ class History:
         counts &= ~self._of_other_metrics(name, at, cells)
         if 2 * (places.of_epoch[at] & counts).sum() <= counts.sum():
             counts &= ~places.of_epoch[at]  # of a metric that was logged by step these are the epochs' means
-        if role == VAL_LOSS:  # a progress bar goes on showing the last evaluation's
+        if role == VAL_LOSS:  # a progress bar keeps showing the last evaluation's
             under_way = self.column(BATCH)[at] < self.column(BATCH + OF)[at]
             counts &= ~(np.concatenate([[False], cells[1:] == cells[:-1]]) & under_way)
         at, values = at[counts], np.where(is_null(cells), np.nan, cells)[counts]
@@ -378,8 +378,8 @@ class History:
 
     def _is_missed(self, name: str, at: IntArray, cells: FloatArray) -> BoolArray:
         """Which empty cells are of rows in which the metric should be: those to the end of the log, in rows that have a
-        number of what was hardly ever logged without this metric before. One is enough of a metric of the training
-        beside another one; an evaluation may just not have been there yet.
+        number of what was almost never logged without this metric before. One is enough of a metric of the training
+        next to another one; an evaluation may just not have been there yet.
         """
         found, numbers = np.zeros(len(cells), dtype=bool), np.flatnonzero(~is_null(cells))
         if len(numbers) < _FEWEST_OF_A_HABIT or numbers[-1] == len(cells) - 1:

@@ -30,7 +30,7 @@ _OF_TENSORBOARD = 3  # numbers: the time, the step, the value
 
 
 class JsonHistory:
-    """A list of numbers is a metric, and its places are its epochs where no list beside it has its steps."""
+    """A list of numbers is a metric, and its places are its epochs where no list next to it has its steps."""
 
     precise = True
 

@@ -1,6 +1,6 @@
 """# Add a form of console logs
 
-Most log lines need no form. Names beside numbers (``step 100 loss=0.52``), dictionaries, progress bars and tables are
+Most log lines need no form. Names next to numbers (``step 100 loss=0.52``), dictionaries, progress bars and tables are
 understood without one, and the words in a name decide its role. A form is for lines of one trainer that cannot be read
 that way. Examples are numbers without names, a position in brackets, and lines that repeat earlier values.
 

@@ -274,8 +274,8 @@ class _Reading:
 
 
 def _begins_with_json(text: str) -> bool:
-    """Whether a text goes on behind a JSON value, which is all of its first lines, with what is no JSON: a program that
-    printed its settings or an event, and not a file of JSON.
+    """Whether a text continues behind a JSON value, which is all of its first lines, with what is no JSON: a program
+    that printed its settings or an event, and not a file of JSON.
     """
     try:
         _, end = json.JSONDecoder().raw_decode(text)

@@ -52,7 +52,7 @@ _AXES = {
 }  # fmt: skip
 _IS_HELD_OUT = re.compile(rf"(?<![\w/])({'|'.join(HELD_OUT)}|saving\s+dict)(?![\w/])", re.IGNORECASE)
 _FUNCTION = re.compile(r"\w:(\w{1,60}):\d+ - ")  # loguru's place in the code
-# Words that may stand before a metric without making another of it, and those that make an axis a setting.
+# Words that may be before a metric without making another of it, and those that make an axis a setting.
 _PASSING = frozenset(HELD_OUT) | word_set(
     "mse mae bce ce cross entropy crossentropy xent nll l1 l2 huber smooth ctc contrastive dice focal a an the at and is of on in for with has had "
     "got after now new this its current set split data dataset train training average avg mean running smoothed total batch step epoch iteration "
@@ -212,7 +212,7 @@ class Pairs:
         return True
 
     def _read_behind(self, printed: Printed, line: str, start: int) -> None:
-        """Take the losses of a line whose names stand behind their numbers: ``0.52 train loss | 0.61 val loss``."""
+        """Take the losses of a line whose names are behind their numbers: ``0.52 train loss | 0.61 val loss``."""
         for match in _BEHIND.finditer(line, start):
             if self.role(match["name"]) in LOSSES:
                 number = Number(match["name"], match["number"], *match.span("number"), match["name"])

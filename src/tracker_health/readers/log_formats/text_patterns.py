@@ -90,7 +90,7 @@ class Pattern:
 
 
 def _generalised(literal: str, named: int, *, any_rank: bool = False) -> str:
-    """An expression for what stands between numbers: other digits, bars and blanks may be there. From ``named`` on the
+    """An expression for what is between numbers: other digits, bars and blanks may be there. From ``named`` on the
     digits have to be these.
     """
     written, position = [], 0

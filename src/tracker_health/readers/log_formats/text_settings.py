@@ -56,7 +56,7 @@ def settings_in(line: str, printed: Printed | None) -> Mapping[str, str]:
     for one in printed.metrics if printed is not None else ():
         if as_written(one.text) is not None:
             name = PLANS.get(normal_form(one.name), one.name)
-            # In "keep kl near tau. lam=2" the sign stands at one word, in "Num examples = 100" behind them all.
+            # In "keep kl near tau. lam=2" the sign is at one word, in "Num examples = 100" behind them all.
             glued = _GLUED.match(line, max(one.start - 2, 0), one.start) is not None
             found[name.split()[-1] if glued else name] = one.text.replace(",", "")
     if any(word in line for word in SETTINGS):

@@ -1,5 +1,5 @@
 """Tables in console logs: a header row of names, and below it rows of numbers, both behind a logger's prefix or not; or
-names in the first column, and beside them their numbers.
+names in the first column, and next to them their numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHORT_AXES = {"E": "epoch", "#": "step"}
 # A row that is a progress bar as well, and how full that is; a cell that says how many epochs there will be.
 _BAR = re.compile(r":\s+(\d+)%\|")
 _OF_ALL = re.compile(r"(?<!\d)(\d++)/(\d+)")
-# One name a line in a box, its number beside it, as Stable-Baselines3 and others of its kind draw it; a name alone is
+# One name a line in a box, its number next to it, as Stable-Baselines3 and others of its kind draw it; a name alone is
 # that of the group below it. What ends the box is a line without letters.
 _CELL = re.compile(
     rf"[{_BARS}] (?P<indent> *+)(?P<name>[^\s{_BARS}][^{_BARS}\n]{{0,199}}+)[{_BARS}]"
@@ -62,7 +62,7 @@ class Tables:
 
     def look_for_header(self, line: str) -> None:
         """Take a line for the header of a table, if it is one: names without numbers, the first of them the axis; or
-        what stands above a ruler.
+        what is above a ruler.
         """
         above, self.last = self.last, line
         if _RULER.fullmatch(line) is not None:
@@ -85,7 +85,7 @@ class Tables:
         self.names, self._before, self._wide = [names[0].lower(), *names[1:]], before, []
 
     def _take_columns(self, header: str, ruler: str) -> None:
-        """Take the names that stand above the columns of a ruler."""
+        """Take the names that are above the columns of a ruler."""
         spans = [match.span() for match in re.finditer("-+", ruler)]
         ends = [start for start, _ in spans[1:]] + [_MAX_LINE]
         names = [header[start:end].strip() for (start, _), end in zip(spans, ends, strict=True)]

@@ -96,7 +96,7 @@ _EXITED = re.compile(
     r"\bexits with return code = (?P<launcher>-?\d{1,6})\b|\btask \d+: Exited with exit code (?P<slurm>\d{1,3})\b|"
     r"^Exited with exit code (?P<lsf>\d{1,3})\.\s*$"
 )
-_OUTPUT_FOLLOWS = "The output (if any) follows"  # LSF's report comes after the program, and may stand before its output
+_OUTPUT_FOLLOWS = "The output (if any) follows"  # LSF's report comes after the program, and may be before its output
 _SIGNALLED = 128
 _IGNORED = "Exception ignored"  # while Python ends, or in a destructor: it is printed, and nothing comes of it
 # A batch that was under way when its worker died: the queue's connection breaks before the loader looks at its workers.
@@ -133,7 +133,7 @@ _SUSPICIOUS = (
 _KEPT = 50
 _MAX_CHARACTERS = 300
 _TRACEBACK_LINES = 2000
-_GOES_ON = 5  # rows after a trouble: also of a training that goes on from an earlier checkpoint
+_GOES_ON = 5  # rows after a trouble: also of a training that continues from an earlier checkpoint
 
 
 @dataclass(slots=True)
@@ -202,7 +202,7 @@ class Troubles:
             self._look_for_the_end(bare)
 
     def _look_for_a_start(self, line: str) -> None:
-        """Note that the log says that it goes on from a checkpoint, or that a progress bar begins."""
+        """Note that the log says that it continues from a checkpoint, or that a progress bar begins."""
         bar = _BAR.search(line)
         total = int(bar[1]) if bar is not None else 0
         again = self._done is None and _BEGINS.search(line)

@@ -1,4 +1,4 @@
-"""What lies beside the evidence (settings, a scheduler's state) adds to a verdict, and never costs one."""
+"""What is next to the evidence (settings, a scheduler's state) adds to a verdict, and never costs one."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def _same_shapes(groups: list[list[_Slot]], candidates: list[TensorHeader]) -> l
 
 def _in_stored_order(groups: list[list[_Slot]], candidates: list[TensorHeader]) -> Iterator[Claims]:
     """The claims of each way to split the parameters, which were stored in the order of their definition. Some of them
-    may be frozen: what the optimizer has is a subsequence, and certain is what lies at one place in all that fit.
+    may be frozen: what the optimizer has is a subsequence, and certain is what is at one place in all that fit.
     """
     for slots, classes in _splits(groups, candidates, whole=False):
         claims: Claims | None = {}

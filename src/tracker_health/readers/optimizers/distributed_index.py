@@ -1,4 +1,4 @@
-"""The ``.metadata`` of a torch distributed checkpoint: which items it holds, and where each of them lies."""
+"""The ``.metadata`` of a torch distributed checkpoint: which items it holds, and where each of them is."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Offsets = tuple[int, ...]
 
 
 class Item(NamedTuple):
-    """Where an item lies: a file of the same folder, and the bytes in it."""
+    """Where an item is: a file of the same folder, and the bytes in it."""
 
     file: str
     offset: int
@@ -67,7 +67,7 @@ def read_distributed_index(source: RandomAccess) -> DistributedIndex:
         raise ReadError("it does not describe a torch distributed checkpoint")
     described, storage = root.get("state_dict_metadata"), root.get("storage_data")
     if not isinstance(described, dict) or not isinstance(storage, dict):
-        raise ReadError("it does not say which items there are, or where they lie")
+        raise ReadError("it does not say which items there are, or where they are")
     places = _places(storage)
     tensors: dict[str, ShardedTensor] = {}
     others: dict[str, Item] = {}
@@ -104,18 +104,18 @@ def _tensor(
             raise ReadError(f"a piece of the tensor {printable(name, 80)} has a negative offset or size")
         item = places.get((name, offsets))
         if item is None:
-            raise ReadError(f"it does not say where a piece of the tensor {printable(name, 80)} lies")
+            raise ReadError(f"it does not say where a piece of the tensor {printable(name, 80)} is")
         pieces.append((offsets, extent, item))
     return ShardedTensor(dtype.name, sizes(entry.get("size")), tuple(pieces))
 
 
 def _places(storage: Mapping[Any, Any]) -> dict[tuple[str, Offsets | None], Item]:
-    """Where each item lies, by its name and, for a tensor's pieces, where in the tensor it begins."""
+    """Where each item is, by its name and, for a tensor's pieces, where in the tensor it begins."""
     places: dict[tuple[str, Offsets | None], Item] = {}
     for index, info in storage.items():
         name = index.get("fqn") if isinstance(index, PickledObject) else None
         if not isinstance(name, str) or len(name) > _MOST_NAME or not isinstance(info, PickledObject):
-            raise ReadError("it says in an unknown way where an item lies")
+            raise ReadError("it says in an unknown way where an item is")
         offsets = index.get("offset")
         places[name, None if offsets is None else sizes(offsets)] = _item(name, info)
     _check_overlaps(places)
@@ -126,9 +126,9 @@ def _item(name: str, info: PickledObject) -> Item:
     file, offset, length = info.get("relative_path"), info.get("offset"), info.get("length")
     shown = printable(name, 80)
     if not isinstance(file, str) or not all(type(one) is int and 0 <= one < 2**60 for one in (offset, length)):
-        raise ReadError(f"it says in an unknown way where {shown} lies")
+        raise ReadError(f"it says in an unknown way where {shown} is")
     if not file or "/" in file or "\\" in file or "\0" in file or file in {".", ".."}:
-        raise ReadError(f"it says that {shown} lies outside of the folder: {printable(file, 80)}")
+        raise ReadError(f"it says that {shown} is outside of the folder: {printable(file, 80)}")
     if info.get("transform_descriptors"):
         raise ReadError(f"its item {shown} is compressed or encrypted, which is not read")
     return Item(file, offset, length)
@@ -139,6 +139,6 @@ def _check_overlaps(places: Mapping[tuple[str, Offsets | None], Item]) -> None:
     file, end = "", 0
     for item in sorted(places.values()):
         if item.file == file and item.offset < end and item.length:
-            raise ReadError(f"two of its items lie upon each other in {printable(file, 80)}, at byte {item.offset}")
+            raise ReadError(f"two of its items overlap in {printable(file, 80)}, at byte {item.offset}")
         end = item.offset + item.length if item.file != file else max(end, item.offset + item.length)
         file = item.file

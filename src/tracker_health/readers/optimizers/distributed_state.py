@@ -140,7 +140,7 @@ def _index(folder: Folder, lead: str) -> DistributedIndex:
 
 
 def _optimizers(index: DistributedIndex) -> list[str]:
-    """What stands before ``state`` or ``param_groups`` in the names of each optimizer's items.
+    """What is before ``state`` or ``param_groups`` in the names of each optimizer's items.
 
     A model may have a module called ``state``: without parameter groups the keys of moments tell.
     """

@@ -19,7 +19,7 @@ _MOST_RUNS = 1_000
 _MOST_WAITING = 20_000
 _MOST_LEAVES_SEEN = 300_000
 
-# What lies in one module, in the order of its definition. A pair's order is known where every row that has all of the
+# What is in one module, in the order of its definition. A pair's order is known where every row that has all of the
 # brothers at hand has it the same way: rows that contradict each other stand here on purpose.
 _ROWS = tuple(
     tuple(row.split())
@@ -154,7 +154,7 @@ _BIAS_FIRST = re.compile(r"(^|\.)mobilebert\.")
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A parameter: its place in the list of candidates, its shape, and the slots (a group's) that it must lie in."""
+    """A parameter: its place in the list of candidates, its shape, and the slots (a group's) that it must be in."""
 
     index: int
     shape: Shape
@@ -177,7 +177,7 @@ class _TooMany(Exception):
 def certain_places(names: Sequence[str], leaves: Sequence[Leaf], slots: Sequence[Sequence[Shape | None]]) -> (
     dict[tuple[int, int], int] | None
 ):  # fmt: skip
-    """Which parameter lies in each slot, by (group, place in it), where every order that fits agrees.
+    """Which parameter is in each slot, by (group, place in it), where every order that fits agrees.
 
     ``names`` and ``leaves`` go together. ``slots``: per group the shapes in the optimizer's order, None for one that is
     not known. None: no order fits, or there are too many to try.

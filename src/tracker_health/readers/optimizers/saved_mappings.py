@@ -1,4 +1,4 @@
-"""The small mappings in a saved structure: what a scaler or a scheduler wrote beside an optimizer's state."""
+"""The small mappings in a saved structure: what a scaler or a scheduler wrote next to an optimizer's state."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tracker_health.errors import ReadError
 from tracker_health.readers.optimizers.saved_mappings import mappings_in
 from tracker_health.readers.tensors.tensor_values import TensorStatistics, Values
 
-# What stands beside the scale: torch's GradScaler, Megatron's, Apex's, and that in the state of fairseq's optimizer.
+# What is next to the scale: torch's GradScaler, Megatron's, Apex's, and that in the state of fairseq's optimizer.
 _BESIDE: Mapping[str, frozenset[str]] = {
     "scale": frozenset(("growth_factor", "backoff_factor", "growth_interval", "_growth_tracker", "growth_tracker")),
     "loss_scale": frozenset(("unskipped", "param_groups")),
@@ -43,6 +43,6 @@ def saved_loss_scale(root: Any, statistics: TensorStatistics) -> float | None:
 def _read(scale: Any, statistics: TensorStatistics) -> float | None:
     try:
         number = statistics.scalar(scale) if isinstance(scale, Values) else float(scale)
-    except (ReadError, OverflowError):  # the state beside it may be whole
+    except (ReadError, OverflowError):  # the state next to it may be whole
         return None
     return number if isfinite(number) and number >= 0.0 else None

@@ -30,7 +30,7 @@ State = Mapping[Any, Any]
 
 
 class _Optimizer(NamedTuple):
-    """What a schedule's rates depend on beside its own settings: the optimizer's groups, and the rate it began with."""
+    """What a schedule's rates depend on besides its settings: the optimizer's groups, and the rate it began with."""
 
     groups: Sequence[Mapping[str, Any]]
     base: float
@@ -170,7 +170,7 @@ def _polynomial(settings: Mapping[str, float], calls: FloatArray, _: float) -> _
     return _Shape((1.0 - np.minimum(calls, total) / total) ** settings["power"], total) if total >= 1 else None
 
 
-# By the settings that a kind has beside those of all.
+# By the settings that a kind has next to those of all.
 _KINDS: Mapping[frozenset[str], Callable[[Mapping[str, float], FloatArray, float], _Shape | None]] = {
     frozenset(("start_factor", "end_factor", "total_iters")): _linear,
     frozenset(("factor", "total_iters")): _constant,

@@ -183,7 +183,7 @@ def _count(partitions: Any, file: str) -> int:
 
 
 def _slices(partitions: Mapping[int, _Partition]) -> dict[str, list[_Slice]]:
-    """Where each parameter's values lie, in order, by what the files of stages 1 and 2 say."""
+    """Where each parameter's values are, in order, by what the files of stages 1 and 2 say."""
     found: dict[str, list[_Slice]] = defaultdict(list)
     every: list[_Slice] = []
     for rank, partition in partitions.items():
@@ -209,13 +209,13 @@ def _require_apart(slices: Sequence[_Slice]) -> None:
     ordered = sorted(one for one in slices if one.values > 0)
     for one, after in pairwise(ordered):
         if one[:2] == after[:2] and after.start < one.start + one.values:
-            raise ReadError(f"two parts of the parameters lie upon each other in the file of rank {one.rank}")
+            raise ReadError(f"two parts of the parameters overlap in the file of rank {one.rank}")
 
 
 def _slices_by_shapes(
     partitions: Mapping[int, _Partition], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, list[_Slice]] | None:
-    """Where they lie in stage 3, by the parameters' order; None where their sizes do not add up to the partitions'."""
+    """Where they are in stage 3, by the parameters' order; None where their sizes do not add up to the partitions'."""
     ranks = len(partitions)
     lengths = [_length(partition.state) for partition in partitions.values()]
     parts = {name: -(-prod(shape) // ranks) for name, shape in shapes.items()}
@@ -285,7 +285,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _whole_partition(partition: _Partition, rank: int, label: str) -> OptimizerState:
-    """A rank's state as it lies: what its parts are cannot be determined."""
+    """A rank's state as it is: what its parts are cannot be determined."""
     name = f"{label}.rank_{rank}" if label else f"rank_{rank}"
     return optimizer_state({"state": partition.state, "param_groups": partition.groups}, name, TensorStatistics())
 

@@ -1,4 +1,4 @@
-"""A safetensors file: names, shapes and dtypes from its header, and the values of its tensors where they lie."""
+"""A safetensors file: names, shapes and dtypes from its header, and the values of its tensors where they are."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SafetensorsValues(Sampled):
     @property
     def layout(self) -> Hashable:
         strides = tuple(prod(self.shape[place + 1 :]) for place in range(len(self.shape)))
-        return (self.shape, strides)  # as torch has it: weights of one run may lie in files of both kinds
+        return (self.shape, strides)  # as torch has it: weights of one run may be in files of both kinds
 
     @property
     def row(self) -> int | None:

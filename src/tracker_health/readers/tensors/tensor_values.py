@@ -95,7 +95,7 @@ class TensorStatistics:
         """Statistics of both moments of one parameter, and the mean of first squared over second, in one pass.
 
         The mean is over the values whose second moment is above 0. None where there are none, or where the two tensors
-        are laid out differently. None also where more than a thousandth lie beyond what Adam can make of any gradients.
+        are laid out differently. None also where more than a thousandth are beyond what Adam can make of any gradients.
 
         Raises:
             ReadError: as for ``of``.

@@ -16,10 +16,10 @@ from tracker_health.readers.tensors.stored_values import item_size
 from tracker_health.readers.tensors.tensor_values import Room, TensorStatistics, Values, sum_of_squares
 
 MAX_TENSORS = 100_000
-"""Of one model, whatever files they lie in."""
+"""Of one model, whatever files they are in."""
 MOST_BYTES = 4 * 2**30
 
-# The words of safetensors for dtypes, and our codes. Quantised weights (eight-bit floats, integers) lie beside scales
+# The words of safetensors for dtypes, and our codes. Quantised weights (eight-bit floats, integers) are next to scales
 # of their own: their statistics are those of the codes, and no size of a weight.
 DTYPES = {
     "F64": "f8", "F32": "f4", "F16": "f2", "BF16": "bf16",

@@ -1,4 +1,4 @@
-"""A tensor whose values lie in several pieces, as each process of a training run saves its own."""
+"""A tensor whose values are in several pieces, as each process of a training run saves its own."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ChunkedTensor(Values):
 
     @property
     def row(self) -> int | None:
-        # Sharded on other dimensions, a row's values lie in several pieces.
+        # Sharded on other dimensions, a row's values are in several pieces.
         if len(self.shape) < 2 or not self.numel or any(one.sizes[1:] != self.shape[1:] for one in self._chunks):
             return None
         by_row = all(one.row is not None for one in self._open())
@@ -70,14 +70,14 @@ def _checked(chunk: Chunk) -> TensorRef:
         raise ReadError(f"a piece of it is kept as {tensor.name}, which is not read")
     if not isinstance(tensor, TensorRef) or tensor.shape != chunk.sizes:
         shown = f"shape {list(tensor.shape)[:8]}" if isinstance(tensor, TensorRef) else "something that is no tensor"
-        raise ReadError(f"where a piece of shape {list(chunk.sizes)[:8]} should lie is {shown}")
+        raise ReadError(f"where a piece of shape {list(chunk.sizes)[:8]} should be is {shown}")
     return tensor
 
 
 def check_tiling(shape: tuple[int, ...], pieces: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
     """Raises unless pieces (offsets, sizes), none of them empty, cover a tensor of this shape exactly once.
 
-    They lie in a grid, as shards over a mesh of processes do: their borders in each dimension cut it from end to end,
+    They are in a grid, as shards over a mesh of processes do: their borders in each dimension cut it from end to end,
     and there are as many as the grid has cells.
 
     Raises:

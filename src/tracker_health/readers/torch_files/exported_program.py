@@ -1,7 +1,7 @@
 """A file of ``torch.export.save`` (``model.pt2``), without torch: the weights of an exported program.
 
 It is a zip archive. Since torch 2.9 each weight is an entry of raw bytes, and ``data/weights/NAME_weights_config.json``
-says what lies where; a weight of a tensor subclass is an entry of ``torch.save``. In torch 2.8 all weights are one such
+says what is where; a weight of a tensor subclass is an entry of ``torch.save``. In torch 2.8 all weights are one such
 entry, ``data/weights/NAME.pt``, and before that ``serialized_state_dict.pt`` (in the first versions called ``.json``).
 Constants, graphs and sample inputs are not looked at, and nothing is unpickled but by ``SafePickle``.
 """
@@ -127,7 +127,7 @@ class ExportedProgram(ZippedTensors):
             start, length = self._extent(name)
             self._left -= length
             if self._left < 0:
-                raise ReadError("its entries lie upon each other: together they are larger than the file")
+                raise ReadError("its entries overlap: together they are larger than the file")
             self._inner[name] = TorchZip(Stretch(self.source, start, length))
         return self._inner[name]
 

@@ -21,7 +21,7 @@ from tracker_health.text import printable, short_name
 _MAGIC = 0x1950A86A20F9469CFC6C
 _BEGINNING = b"\x80\x02\x8a\x0a" + _MAGIC.to_bytes(10, "little") + b"."
 _VERSION = 1001
-# Of storages whose values are not read, but that lie before others.
+# Of storages whose values are not read, but that are before others.
 _OTHER_WIDTHS = {
     "ComplexFloatStorage": 8, "ComplexDoubleStorage": 16, "QInt8Storage": 1, "QUInt8Storage": 1, "QInt32Storage": 4,
     "QUInt4x2Storage": 1, "QUInt2x4Storage": 1,
@@ -94,7 +94,7 @@ class LegacyTorchArchive(TorchArchive):
         return self._storages.setdefault(storage.key, storage)
 
     def _walk(self, at: int) -> dict[str, tuple[int, int]]:
-        """Where each storage lies."""
+        """Where each storage is."""
         keys = self._keys
         if not isinstance(keys, list) or len(keys) > _MOST_STORAGES or not all(isinstance(one, str) for one in keys):
             raise ReadError("it does not list its storages as torch.save does")

@@ -31,7 +31,7 @@ _DTYPE_NAMES = {
 
 
 class TensorFile(Protocol):
-    """A file that tensors lie in."""
+    """A file that tensors are in."""
 
     def blocks(self, tensor: TensorRef, room: Room) -> Iterator[FloatArray]:
         """The tensor's values in stored order; see ``Values.blocks``."""
@@ -49,7 +49,7 @@ class StorageRef:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TensorRef(Values):
-    """Where a tensor's values lie. ``offset`` and ``strides`` count values. Nothing is checked until it is read."""
+    """Where a tensor's values are. ``offset`` and ``strides`` count values. Nothing is checked until it is read."""
 
     storage: StorageRef
     dtype: str

@@ -1,4 +1,4 @@
-"""An open file of ``torch.save``: where its tensors lie, and how their values are read in place.
+"""An open file of ``torch.save``: where its tensors are, and how their values are read in place.
 
 Only what is asked for is read, through one small buffer, so memory does not grow with the file. Every storage is
 checked before use: inside the file, as long as it says, and covered densely by its tensor.
@@ -91,5 +91,5 @@ class TorchArchive(Closing):
         # A hundred thousand tensors that share one large storage would be read a hundred thousand times.
         self._unread -= values * itemsize
         if self._unread < 0:
-            raise ReadError("its tensors lie upon each other: together they are much larger than the file")
+            raise ReadError("its tensors overlap: together they are much larger than the file")
         return start + first * itemsize, start + (first + values) * itemsize

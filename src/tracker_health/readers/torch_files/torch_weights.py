@@ -1,4 +1,4 @@
-"""Weights inside a file of ``torch.save``: a state dict of its own, or the model's beside an optimizer's state."""
+"""Weights inside a file of ``torch.save``: a state dict of its own, or the model's next to an optimizer's state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AVERAGE = re.compile(r"(model_)?ema(_model|_state_dict|_state|_weights|_params)
 
 
 def torch_average(root: Any) -> tuple[str, list[StoredTensor]]:
-    """The moving average of the model that lies beside it in a saved structure, and its key; none where there is none
+    """The moving average of the model that is next to it in a saved structure, and its key; none where there is none
     by one of the usual names.
     """
     if not isinstance(root, Mapping):
@@ -37,7 +37,7 @@ def torch_average(root: Any) -> tuple[str, list[StoredTensor]]:
 def torch_weights(root: Any) -> list[StoredTensor]:
     """The tensors of the model in a saved structure, in its order; none where there is no single model.
 
-    A tensor that stands there under two names (tied weights) is there once, under the first.
+    A tensor that is there under two names (tied weights) is there once, under the first.
     """
     found = _state_dict(root)
     if found is None:
@@ -57,7 +57,7 @@ def unread_weights(root: Any) -> int:
 
 
 def is_in_order(tensors: list[StoredTensor]) -> bool:
-    """Whether a state dict can stand in the order of its model's definition. One sorted by name was sorted by somebody:
+    """Whether a state dict can be in the order of its model's definition. One sorted by name was sorted by someone:
     a weight comes before its bias, and the third layer before the tenth.
     """
     names = [tensor.name for tensor in tensors]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracker_health.evidence import Curve, Evidence
 from tracker_health.facts.chance import came_back_to_its_start, chance_fallen_to
 from tracker_health.report.result import Finding
-from tracker_health.text import number
+from tracker_health.text import contrast, number
 from tracker_health.words.verdict import Verdict
 
 REMEDY = (
@@ -27,10 +27,10 @@ def only_undone(curve: Curve, evidence: Evidence) -> Finding | None:
 def _found(curve: Curve, what: str, level: float, verdict: Verdict) -> Finding:
     """What a loss shows that came down to a level at which nothing is learnt, and no further."""
     highest = max(curve.top.value, curve.first.value, float(curve.series.values.max()))
-    came = f"came down from {number(highest)} to {number(curve.end.value)}"
+    start, end = contrast(highest, curve.end.value)
     return Finding(
         verdict=verdict,
-        message=f"the loss {came} and no further, where {what} {number(level)}",
+        message=f"the loss came down from {start} to {end} and no further, where {what} {number(level)}",
         remedy=REMEDY,
         measured={"start": curve.top.value, "best": curve.best.value, "level": level, "points": curve.points},
         kind="only-undone",

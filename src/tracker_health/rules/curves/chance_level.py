@@ -11,13 +11,13 @@ from tracker_health.facts.intent import is_fine_tuning
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast, went
 from tracker_health.words.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChanceLevel(CurveRule):
-    """The loss ends at the level of guessing.
+    """The loss ends at chance level.
 
     What it finds:
         A training loss that ends at the level of a model that gives every class or token the same probability.
@@ -26,11 +26,11 @@ class ChanceLevel(CurveRule):
         The model has learnt nothing about its inputs.
 
     How it decides:
-        The number of classes comes from params or last layer. Fail when second half and end lie within `tolerance` of
+        The number of classes comes from params or last layer. Fail when second half and end are within `tolerance` of
         its logarithm, at most `least_fall` below. Warn where noise is larger, or the start `began_above` higher. Fail
         after a fall from three times that to 30 % above. The accuracy, which may tell the number, never rose, or it
         began at 30 times. An unknown number is that at whose logarithm the loss stays within 1 %. Then warn, unless
-        validation ends surely below.
+        validation ends clearly below.
 
     Known limits:
         Needs a cross-entropy in nats. With unequal classes guessing has a lower loss, which is not known. If the number
@@ -80,19 +80,18 @@ class ChanceLevel(CurveRule):
         guessed = chance_of_level(evidence) if told is None and not is_fine_tuning(evidence) else None
         if guessed is not None:
             return self._finding(Verdict.WARN, curve, guessed, measured)
-        at = f"; {told.said} has {number(told.loss)}" if told is not None else ""
-        message = f"the loss went from {number(curve.start.value)} to {number(curve.end.value)}{at}"
-        return Finding.passed(message, measured)
+        at = f"; {told.level}" if told is not None else ""
+        return Finding.passed(f"the loss {went(curve.start.value, curve.end.value)}{at}", measured)
 
     @staticmethod
     def _finding(
         verdict: Verdict, curve: Curve, chance: Chance, measured: dict[str, float | int], began: float | None = None
     ) -> Finding:
         start = curve.start.value if began is None else began
-        ends = f"the loss began at {number(start)} and ends at {number(curve.end.value)}"
+        first, last = contrast(start, curve.end.value)
         return Finding(
             verdict=verdict,
-            message=f"{ends}, the level of {chance.said} ({number(chance.loss)})",
+            message=f"the loss began at {first} and ends at {last}, the chance level ({chance.level})",
             remedy="check that inputs and labels belong together and that the gradient reaches the first layer; then "
             "change the learning rate tenfold",
             measured=measured | {"classes": int(chance.answers), "chance": chance.loss},

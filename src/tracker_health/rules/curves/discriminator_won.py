@@ -9,7 +9,7 @@ from tracker_health.evidence import Curve, Evidence, Need
 from tracker_health.report.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, adversary_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number, short_name
+from tracker_health.text import contrast, short_name
 from tracker_health.words.verdict import Verdict
 
 
@@ -18,15 +18,15 @@ class DiscriminatorWon(Probe):
     """The discriminator of an adversarial pair is always right.
 
     What it finds:
-        A discriminator's loss that was next to nothing in the second half of the run.
+        A discriminator's loss that was almost zero in the second half of the run.
 
     Why it matters:
-        If the discriminator is sure about every sample, the generator gets hardly any gradient, or one that leads
+        If the discriminator is sure about every sample, the generator gets almost no gradient, or one that leads
         nowhere. It stops learning, while both losses look calm.
 
     How it decides:
         Of a run that logs losses of the generator and of the discriminator, by their names (`loss_D`, `errD`,
-        `d_loss`). A loss has vanished that lies, in the second half and at the end, between 0 and `share` of
+        `d_loss`). A loss has vanished that is, in the second half and at the end, between 0 and `share` of
         its start, and `least`. Warn when all losses of the discriminator have, while no loss of the generator
         came down by half. It needs `min_points` points.
 
@@ -75,7 +75,8 @@ class DiscriminatorWon(Probe):
         said, start = discriminator[0], discriminator[0].start.value
         late = said.between(0.5, 1.0).value
         name = short_name(said.series.name)
-        levels = f"{name} was {number(start)} at first and {number(late)} in the second half"
+        first, second = contrast(start, late)
+        levels = f"{name} was {first} at first and {second} in the second half"
         measured = {"start": start, "late": late, "late_share": late / start if start else 0.0}
         stays = all(abs(one.between(0.5, 1.0).value) >= 0.5 * abs(one.start.value) for one in generator)
         if not (stays and all(map(self._vanished, discriminator))):
@@ -89,6 +90,6 @@ class DiscriminatorWon(Probe):
         )
 
     def _vanished(self, curve: Curve) -> bool:
-        """Whether next to nothing is left of a loss, in the second half and at the end."""
+        """Whether almost nothing is left of a loss, in the second half and at the end."""
         most, levels = min(self.share * curve.start.value, self.least), (curve.between(0.5, 1.0), curve.end)
         return curve.start.value > 0 and all(0.0 <= one.value < most for one in levels)

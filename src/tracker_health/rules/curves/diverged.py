@@ -11,7 +11,7 @@ from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast, ends, went
 from tracker_health.words.verdict import Verdict
 
 
@@ -20,17 +20,17 @@ class Diverged(CurveRule):
     """The loss went up and stayed there, or climbed past its start.
 
     What it finds:
-        A training loss that surely ends above its best level, or that falls below 0 without a bound. Also one that
+        A training loss that clearly ends above its best level, or that falls below 0 without a bound. Also one that
         climbed far above its start, even if it came down again.
 
     Why it matters:
         The final weights are worse than earlier ones of the same run; often they are worthless.
 
     How it decides:
-        Fail when the end lies surely (by `sigmas` standard errors) above the best level by `rise_share` of the
-        descent; of a flat curve a fifth of the best level counts as descent. Warn when it surely is `multiple`
+        Fail when the end is clearly (by `sigmas` standard errors) above the best level by `rise_share` of the
+        descent; of a flat curve a fifth of the best level counts as descent. Warn when it clearly is `multiple`
         times the best level, and `least_rise` of the descent above it. The rise must be steady, for half of the
-        points. Fail when a level lies surely above the start by `climb_share` of it. Where both are 0 in print,
+        points. Fail when a level is clearly above the start by `climb_share` of it. Where both are 0 in print,
         `from_zero` counts. Fail when a loss ends below 0, `runaway` times as large as it began. Levels are
         medians of up to 40 blocks. Unsure of few points, and where the learning rate began again after the best
         level.
@@ -43,7 +43,7 @@ class Diverged(CurveRule):
     Worked example:
         train_loss: 4 3 2 1.5 1.2 1 1 1.5 2 2.5 2.5 2.5
         gives: rise_share 0.4828, start 4, best 1.1
-        fail: the end, 2.5, lies 1.4 above the best level, and `rise_share` of the descent of 2.9 is 0.44.
+        fail: the end, 2.5, is 1.4 above the best level, and `rise_share` of the descent of 2.9 is 0.44.
 
     What to do:
         Take the checkpoint at the best level. Restart from there with a lower learning rate, a longer warm-up, or
@@ -69,7 +69,7 @@ class Diverged(CurveRule):
     ] = 0.5
     from_zero: Annotated[float, Threshold("loss that a rise from a printed 0 is measured by", "", "design", gt=0)] = 1.0
     multiple: Annotated[
-        float, Threshold("end over the best level, of a rise that goes on for half of the run", "ratio", "design", gt=1)
+        float, Threshold("end over the best level, of a rise over half of the run", "ratio", "design", gt=1)
     ] = 2.0
     least_rise: Annotated[float, Threshold("the same rise as a share of the descent", "fraction", "design", gt=0)] = (
         0.05
@@ -94,8 +94,8 @@ class Diverged(CurveRule):
         if ran_away:
             return _without_a_bound(curve, measured)
         if not (rose or climbed or steadily):
-            levels = f"the last level of the loss is {number(curve.end.value)}, its best {number(curve.best.value)}"
-            return Finding.passed(levels + curve.note, measured)
+            end, best = curve.end.value, curve.best.value
+            return Finding.passed(f"the loss {ends(end, best, at_best=end <= best)}{curve.note}", measured)
         began_anew = any(step > curve.best_step for step in curve.restarts)
         doubtful = not curve.sure or evidence.first(self.role).went_back or (began_anew and not climbed)
         rose = rose or steadily
@@ -118,7 +118,7 @@ class Diverged(CurveRule):
         )
 
     def _rose_steadily(self, curve: Curve) -> bool:
-        """Whether it surely rose to a multiple of its best level, little by little, for half of the run or more."""
+        """Whether it clearly rose to a multiple of its best level, little by little, for half of the run or more."""
         best, since = curve.best.value, curve.since(curve.best_step)
         needed = max((self.multiple - 1.0) * best, self.least_rise * curve.size)
         rose = best > 0.0 and (curve.end - curve.best).surely_above(needed, self.sigmas)
@@ -127,11 +127,10 @@ class Diverged(CurveRule):
 
 def _message(curve: Curve, onset: int | None) -> str:
     """``onset``: where it rose for good; None where it climbed and came down."""
-    start, best, end, peak = map(number, (curve.outset.value, curve.best.value, curve.end.value, curve.peak.value))
+    start, best, end = contrast(curve.outset.value, curve.best.value, curve.end.value)
     if onset is None:
-        highest = number(float(curve.series.values.max()))
-        there = f"{highest} at {curve.series.where(curve.peak_step)} (a level of {peak})"
-        return f"the loss climbed from {start} to {there}; it ends at {end}"
+        start, end, peak = contrast(curve.outset.value, curve.end.value, float(curve.series.values.max()))
+        return f"the loss climbed from {start} to {peak} at {curve.series.where(curve.peak_step)}; it ends at {end}"
     where = curve.series.where(onset)
     return f"the loss rose at {where}, from {best} to {end}, and stayed there; it began at {start}"
 
@@ -139,7 +138,7 @@ def _message(curve: Curve, onset: int | None) -> str:
 def _without_a_bound(curve: Curve, measured: dict[str, float | int]) -> Finding:
     return Finding(
         verdict=Verdict.FAIL,
-        message=f"the loss fell from {number(curve.start.value)} to {number(curve.end.value)}: nothing bounds it",
+        message=f"the loss {went(curve.start.value, curve.end.value, 'fell')}: nothing bounds it",
         remedy="look for a sign that is turned round, or a term that is rewarded without a limit",
         measured=measured | {"last_step": curve.last_step},
         steps=(curve.last_step,),

@@ -123,7 +123,7 @@ def _epochs(evidence: Evidence, fewest: int, points: int) -> FloatArray | None:
 
 
 def _repetition(epochs: FloatArray) -> float:
-    """How much each epoch is like the next, beside what its level and the descent from one to the next make alike."""
+    """How alike each epoch and the next are, compared with what their level and the descent between them explain."""
     means = epochs.mean(axis=1)
     centres = (np.arange(len(epochs)) + 0.5) * epochs.shape[1] - 0.5
     smooth = np.interp(np.arange(epochs.size), centres, means).reshape(epochs.shape)

@@ -12,7 +12,7 @@ from tracker_health.facts.intent import is_distillation
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast, number
 from tracker_health.words.verdict import Verdict
 
 
@@ -30,7 +30,7 @@ class InitialLoss(CurveRule):
     How it decides:
         The number of classes, or the size of the vocabulary, comes from the params or the last layer. Warn when the
         start is `factor` times its logarithm, and likely above it. What shows a cross-entropy is an accuracy. So does a
-        loss surely below that logarithm from `soon` to twice that share of the run. Neither is needed from
+        loss clearly below that logarithm from `soon` to twice that share of the run. Neither is needed from
         `plain_factor` times on.
 
     Known limits:
@@ -77,11 +77,12 @@ class InitialLoss(CurveRule):
         shown = answers or curve.between(self.soon, 2.0 * self.soon).surely_below(level)
         high = begins.value > level * (self.factor if shown else self.plain_factor)
         if not (high and begins.surely_above(level, LIKELY)):
-            message = f"the loss begins at {number(begins.value)}; {chance.said} has {number(level)}"
+            first, guessed = contrast(begins.value, level)
+            message = f"the loss begins at {first}; {chance.said} has {guessed}"
             return Finding.passed(message, measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the loss begins at {number(begins.value)}, {begins.value / level:.1f} times that of "
+            message=f"the loss begins at {number(begins.value)}, {number(begins.value / level)} times that of "
             f"{chance.said}",
             remedy="scale the inputs, and initialise the weights as the framework does",
             measured=measured,

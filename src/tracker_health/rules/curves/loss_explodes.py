@@ -13,7 +13,7 @@ from tracker_health.evidence.numerics import median
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number, short_name
+from tracker_health.text import number, short_name, went
 from tracker_health.words.verdict import Verdict
 
 _ROLES = ("objective_loss", "train_loss", "loss_part", "val_loss")
@@ -80,10 +80,10 @@ class LossExplodes(Probe):
             return Finding.passed(f"no loss ends {number(self.times)} times as large as it began", measured)
         sizes = np.abs(series.values)
         step = series.steps[int(np.argmax(sizes > self.times * self._start(sizes)))]
-        first, last = number(self._start(sizes)), number(float(series.values[-1]))
+        grew = went(self._start(sizes), float(series.values[-1]), "grew")
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{short_name(series.name)} grew from {first} to {last}, {growth:.3g} times its size at first",
+            message=f"{short_name(series.name)} {grew}, {number(growth)} times its size at first",
             remedy="lower the learning rate of that network, update its target more slowly, clip its gradients",
             measured=measured,
             steps=(int(step), int(series.steps[-1])),

@@ -12,7 +12,7 @@ from tracker_health.evidence.numerics import jumps, local_noise, peaks_of
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import count, number
+from tracker_health.text import contrast, count
 from tracker_health.words.verdict import Verdict
 
 
@@ -21,15 +21,15 @@ class LossSpike(Probe):
     """The loss jumps far above its level, and comes back.
 
     What it finds:
-        Single points or short stretches of the training loss that lie far above what came before.
+        Single points or short stretches of the training loss that are far above what came before.
 
     Why it matters:
         The cause is a corrupt batch, or a step that moved the weights far away. Each spike costs training time, and the
         loss may not recover from the next one.
 
     How it decides:
-        A causal Hampel filter. A spike lies `sigmas` robust deviations above the median before it. The
-        logarithm of a positive loss lies as many of its own noise above. It is as high as `share` of the
+        A causal Hampel filter. A spike is `sigmas` robust deviations above the median before it. The
+        logarithm of a positive loss is as many of its own noise above. It is as high as `share` of the
         descent, and `tail_factor` times as high as every point below `sigmas`. Close spikes are one. Warn when
         there are `repeated` of them, or one rises past the start by `single_share` of the descent. Fail when
         the last `min_lasting` points or more are still up there, past the start by as much. More points than a
@@ -43,7 +43,7 @@ class LossSpike(Probe):
         train_loss: 4 3.5 3.1 2.8 2.5 2.3 2.2 2.1 2 2.1 2 2.1 2 2.1 2 2.1 2 2.1 2 2.1 9 2.1 2 2.1 2 2.1 2 2.1 2 2.1 2
           2.1 2 2.1 2 2.1 2 2.1 2 2.1
         gives: spikes 1, tallest 6.9, low 2.05
-        warn: 9 lies 6.9 above its level of 2.1, and past the start of 4 by more than `single_share` of the descent of
+        warn: 9 is 6.9 above its level of 2.1, and past the start of 4 by more than `single_share` of the descent of
           1.95.
 
     What to do:
@@ -100,27 +100,28 @@ class LossSpike(Probe):
         if not len(beyond) and len(peaks) < self.repeated:
             return Finding.passed(f"{count(len(peaks), 'spike')} of consequence in the loss", measured)
         at = peaks[np.argmax(above[peaks])]
-        level, sure = number(float(values[at] - above[at])), lasting >= self.min_lasting
+        level, sure = float(values[at] - above[at]), lasting >= self.min_lasting
         before = curve.at_step(float(steps[max(at - 1, 0)]))
         gained = (before - curve.end).surely_above(0.0)
         if lasting and at in beyond:
             first = int(steps[-lasting])
-            jumped = f"the loss jumped from its level of {level} at {curve.series.where(first)}"
+            level_before, end = contrast(level, float(values[-1]))
+            jumped = f"the loss jumped from its level of {level_before} at {curve.series.where(first)}"
             before_it = curve.series.place(first)
             return Finding(
                 verdict=Verdict.FAIL if sure else Verdict.WARN,
-                message=f"{jumped} and had not come back when the run ended, {count(lasting, 'point')} later, "
-                f"at {number(float(values[-1]))}",
+                message=f"{jumped} and had not come back when the run ended, {count(lasting, 'point')} later, at {end}",
                 remedy=f"restart from before {before_it}, with a lower learning rate or gradient clipping",
                 measured=measured,
                 steps=(first, curve.last_step),
                 confidence="high" if sure else "low",
                 onset=Onset.on(curve.series, first, "the loss jumped"),
             )
-        tallest = f"the tallest {number(float(values[at]))} at {curve.series.where(steps[at])}"
+        highest, usual = contrast(float(values[at]), level)
+        tallest = f"the tallest {highest} at {curve.series.where(steps[at])}"
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{count(len(peaks), 'spike')} in the loss, {tallest}, where its level was {level}",
+            message=f"{count(len(peaks), 'spike')} in the loss, {tallest}, where its level was {usual}",
             remedy="look at the batches of these steps; clip gradients, or skip batches that are out of proportion",
             measured=measured,
             steps=tuple(int(step) for step in steps[peaks[:100]]),

@@ -34,7 +34,7 @@ class MaskedNan(Probe):
         looks like a perfect one while the model is dead.
 
     How it decides:
-        Fail at a zero beside a gradient norm that is not finite, and at `min_zeros` zeros in a row. Fail where
+        Fail at a zero next to a gradient norm that is not finite, and at `min_zeros` zeros in a row. Fail where
         loss and gradient are always 0; warn where the loss is and no gradient is known, except of a policy. The
         level before is the lowest of the last positive values but the very last, which may hold zeros. It
         passes below `descended` of the start (or where that is 0) if the zeros are true: the level is `units`
@@ -139,7 +139,7 @@ def _values(evidence: Evidence, role: str) -> tuple[IntArray, FloatArray]:
 
 
 def _is_alive(evidence: Evidence, zeros: IntArray) -> bool:
-    """Whether all gradient norms beside the zeros, or all validation losses since the first of them, are finite, and
+    """Whether all gradient norms next to the zeros, or all validation losses since the first of them, are finite, and
     not 0 as the loss is; or whether an accuracy is as high as before, which that of NaN is not.
     """
     if any(_is_as_high(evidence, role, zeros) for role in _ACCURACIES):

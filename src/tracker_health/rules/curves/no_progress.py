@@ -12,7 +12,7 @@ from tracker_health.report.result import Finding
 from tracker_health.rules.curves._undone import REMEDY, only_undone
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -21,7 +21,7 @@ class NoProgress(CurveRule):
     """The loss never came down.
 
     What it finds:
-        A training loss (or, where none was logged, a validation loss) whose best level lies no lower than its start, or
+        A training loss (or, where none was logged, a validation loss) whose best level is no lower than its start, or
         than guessing.
 
     Why it matters:
@@ -32,12 +32,12 @@ class NoProgress(CurveRule):
         The descent goes from the start to the best level. The first value counts as the start only if what follows
         confirms it. In this order:
         Fail at LOS006's fall to guessing; warn where an explosion came back to where it began. Where only
-        the first value lies higher, skip; warn where `long` points surely fell by less than `least_descent` after it,
+        the first value is higher, skip; warn where `long` points clearly fell by less than `least_descent` after it,
         and no score rose.
         Pass when the descent is sure and `min_descent` of the start, or `least_descent` of it is left at the end or in
         the second half. Pass, unsure, when a fall to the second half by `large_descent` is likely, or by `min_descent`
         in two ways. Skip where noise may hide more. Warn where the descent is sure and smaller. Else fail when the
-        second half surely lies less than `min_descent` lower, and warn when it likely does. A fine-tune needs
+        second half is clearly less than `min_descent` lower, and warn when it likely is. A fine-tune needs
         `least_descent`, and only gets warnings. Where noise hides the training loss, the validation loss may answer.
 
     Known limits:
@@ -47,7 +47,7 @@ class NoProgress(CurveRule):
     Worked example:
         train_loss: 2.30 2.31 2.30 2.29 2.30 2.31 2.30 2.30 2.29 2.30 2.31 2.30
         gives: descent_share 0.002174, start 2.3, best 2.295
-        fail: the second half lies at 2.30, as the start; 5 % of that would be 0.115.
+        fail: the second half is at 2.30, as the start; 5 % of that would be 0.115.
 
     What to do:
         Overfit one batch; if that fails look for frozen parameters or a zero gradient, else change the learning rate
@@ -109,7 +109,9 @@ class NoProgress(CurveRule):
             "start": curve.top.value, "best": curve.best.value, "standard_error": descent.error,
             "descent_share": descent.value / scale if scale else 0.0, "trend_z": curve.trend, "points": curve.points,
         }  # fmt: skip
-        levels = f"from {number(curve.top.value)} to {number(curve.best.value)} in {curve.points} points{curve.note}"
+        start, best = contrast(curve.top.value, curve.best.value)
+        where = f"in {curve.points} points{curve.note}"
+        levels = f"from {start} to {best} {where}" if start != best else f"it stayed at {best} {where}"
         if curve.first_is_alone and curve.first.surely_above(curve.top.value + needed):
             return self._but_for_the_first(curve, evidence, measured)
         if self._came_down(curve):
@@ -140,10 +142,11 @@ class NoProgress(CurveRule):
         return falls_surely(curve) and far
 
     def _but_for_the_first(self, curve: Curve, evidence: Evidence, measured: dict[str, float | int]) -> Finding:
-        """The finding on a loss of which only the first value lies higher: one value is no level to come down from."""
+        """The finding on a loss of which only the first value is higher: one value is no level to come down from."""
         level = curve.top
-        message = f"only the first value of the {_name(curve)} lies higher: {number(curve.first.value)}"
-        message = f"{message}, then {number(level.value)} to {number(curve.end.value)} in {curve.points} points"
+        first, second, last = contrast(curve.first.value, level.value, curve.end.value)
+        then = f"{second} to {last}" if second != last else last
+        message = f"only the first value of the {_name(curve)} is higher: {first}, then {then} in {curve.points} points"
         flat = (level - curve.between(0.5, 1.0)).surely_below(self.least_descent * abs(level.value))
         if curve.points < self.long or not flat or is_fine_tuning(evidence) or learnt_by(evidence):
             return Finding.skipped(message, measured)

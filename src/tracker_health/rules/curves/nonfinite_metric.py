@@ -43,7 +43,7 @@ class NonfiniteMetric(Probe):
         warn: four finite values, then 4 of 8 are NaN to the end.
 
     What to do:
-        Look at what it measures from that step on; where it stands for nothing to measure, log nothing.
+        Look at what it measures from that step on; where there is nothing to measure, log nothing.
 
     References:
         IEEE 754 arithmetic: every operation on a NaN gives a NaN.

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Baseline, Course, Evidence, Need, Part
+from tracker_health.evidence import Baseline, Course, Evidence, Need, Part, place_of
 from tracker_health.facts.applied import as_logged
 from tracker_health.report.baseline import differences
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import count, number
+from tracker_health.text import contrast, count, number
 from tracker_health.words.verdict import Verdict
 
 _NOTHING_DIFFERS = "no param differs from theirs: look at the data, the code and its version"
@@ -36,7 +36,7 @@ class OddOneOut(Probe):
         baseline needs `min_runs` runs.
 
     Known limits:
-        Only with `--against`. It votes only against a baseline that somebody froze into a file. Runs that are named by
+        Only with `--against`. It votes only against a baseline that someone froze into a file. Runs that are named by
         `--against` themselves may differ on purpose, in size, data or regularisation: what they show is advice. A fault
         that the runs of the baseline have, too, is not found.
 
@@ -75,19 +75,20 @@ class OddOneOut(Probe):
         details = {"baseline": baseline.digest, "frozen": baseline.frozen}
         runs = count(len(baseline.runs), "healthy run")
         at = "ended" if course.reached is None else "is"
-        ended = (
-            f"it {at} at {number(course.end)}; {runs} between {number(baseline.end[0])} and {number(baseline.end[2])}"
-        )
+        end, low, high = contrast(course.end, baseline.end[0], baseline.end[2])
+        ended = f"it {at} at {end}; {runs} between {low} and {high}"
         if not share > self.above:
             return replace(Finding.passed(ended, measured), details=details)
         step, found = baseline.left_at(course), differences(params, baseline)
         by = f"by {number(over)} at half of the levels"
-        so_far = f"at step {course.reached} of {course.length} the loss lies above the band of {runs}, {by} from step"
-        whole = f"from step {step} on the loss lies above that of {runs}, {by}; {ended}"
+        since = "the beginning" if step is None else place_of(step, course.unit)
+        reached = "" if course.reached is None else place_of(course.reached, course.unit)
+        so_far = f"at {reached} of {course.length} the loss is above the band of {runs}, {by} from {since} on"
+        whole = f"from {since} on the loss is above that of {runs}, {by}; {ended}"
         alone = f"; {found[0]}" if len(found) == 1 else ""  # a headline has room for one
         return Finding(
             verdict=Verdict.WARN,
-            message=(whole if course.reached is None else f"{so_far} {step} on") + alone,
+            message=(whole if course.reached is None else so_far) + alone,
             remedy=f"look at what differs: {'; '.join(map(str, found[:2]))}" if found else _NOTHING_DIFFERS,
             measured=measured,
             details={**details, "differs": [one._asdict() for one in found]},

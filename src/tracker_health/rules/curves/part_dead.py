@@ -22,7 +22,7 @@ class PartDead(Probe):
     """A part of the loss or of the reward never changes, or dies.
 
     What it finds:
-        Parts of a loss or of a reward that are exactly 0 while another part goes on. They are 0 in the whole run, or
+        Parts of a loss or of a reward that are exactly 0 while another part continues. They are 0 in the whole run, or
         from some point to the end.
 
     Why it matters:

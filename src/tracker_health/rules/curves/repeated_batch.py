@@ -37,7 +37,7 @@ class RepeatedBatch(Probe):
     Known limits:
         Needs `min_points` points, and a number of epochs. Dropout, augmentation and a log of few decimals make noise of
         their own: such runs pass. Fitting one batch on purpose looks the same. So do, without a validation loss,
-        several steps per epoch on all samples at once. So do slow moving averages of batches that hardly differ.
+        several steps per epoch on all samples at once. So do slow moving averages of batches that barely differ.
 
     Worked example:
         train_loss: 900 841 784 729 676 625 576 529 484 441 400 361 324 289 256 225 196 169 144 121 100 81 64 49 36 25

@@ -11,7 +11,7 @@ from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -20,7 +20,7 @@ class ResumeJump(CurveRule):
     """The loss jumps where the run was resumed.
 
     What it finds:
-        A training loss that is surely higher right after a resume than right before it.
+        A training loss that is clearly higher right after a resume than right before it.
 
     Why it matters:
         The checkpoint did not bring back all of the training: its optimizer's state, its weights or its place in the
@@ -29,7 +29,7 @@ class ResumeJump(CurveRule):
     How it decides:
         A resume is where the log says so, where the step counter went back, or where the optimizer began to
         count. The latter needs a twentieth of the steps missing from its count. The median of three points
-        after it is compared with that of five before. Warn when the rise surely exceeds `rise_share` of the
+        after it is compared with that of five before. Warn when the rise clearly exceeds `rise_share` of the
         descent. A fifth of the best level counts as descent where the curve is flat. A pass says so where the
         optimizer's count begins inside the run.
 
@@ -41,7 +41,7 @@ class ResumeJump(CurveRule):
         train_loss: 4 3.6 3.3 3.1 2.9 2.8 2.7 2.6 3.7 3.6 3.4 3.1
         resumed: 7
         gives: rise 0.8, rise_share 0.571
-        warn: 3.6 after step 7 lies 0.8 above 2.8 before it, 57 % of the descent of 1.4.
+        warn: 3.6 after step 7 is 0.8 above 2.8 before it, 57 % of the descent of 1.4.
 
     What to do:
         Load weights, optimizer, schedule and random state from one checkpoint. Compare the first loss after the resume
@@ -70,7 +70,7 @@ class ResumeJump(CurveRule):
             return Finding.skipped("nothing says that the run was resumed")
         jumps = [(jump, resume) for resume in resumes if (jump := jump_at(curve, resume.step)) is not None]
         if not jumps:
-            return Finding.skipped("too few points lie before and after the resume")
+            return Finding.skipped("too few points are before and after the resume")
         rise, resume = max(jumps, key=lambda one: one[0].value)
         share = rise.value / curve.size if curve.size else 0.0
         measured: dict[str, float | int] = {"rise": rise.value, "rise_share": share, "resumes": len(resumes)}
@@ -82,11 +82,11 @@ class ResumeJump(CurveRule):
                 return Finding.passed(
                     f"the optimizer's state begins at step {began}: what it had before is lost", measured
                 )
-            return Finding.passed(f"the loss goes on as before at {where}, where the run was resumed", measured)
+            return Finding.passed(f"the loss continues as before at {where}, where the run was resumed", measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the loss rose by {number(rise.value)} ({share:.0%} of its descent) where the run was resumed, "
-            f"after {where} ({resume.by})",
+            message=f"the loss rose by {number(rise.value)} ({percent(share)} of its descent) where the run was "
+            f"resumed, after {where} ({resume.by})",
             remedy="load weights, optimizer, schedule and random state from one checkpoint",
             measured=measured | {"at": resume.step},
             steps=(resume.step,),

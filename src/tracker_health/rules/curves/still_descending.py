@@ -11,7 +11,7 @@ from tracker_health.facts.rates import learning_rates
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -27,11 +27,11 @@ class StillDescending(CurveRule):
         The run was too short, or its learning rate far too low: more of the same would have helped.
 
     How it decides:
-        The last quarter must surely bring something, and its second half, too. Warn when it brought `late_share` of the
-        descent; not where the learning rate had come down to `rate_left` of its peak. Warn, too, when the descent is no
-        more than `little` of the start and had not slowed down. Then the last quarter and the half before it brought
-        `pace` of what a line would, by the sum of the learning rates. Fine-tunes may do that. The validation loss then
-        counts as well.
+        The last quarter must clearly bring something, and its second half, too. Warn when it brought `late_share` of
+        the descent; not where the learning rate had come down to `rate_left` of its peak. Warn, too, when the descent
+        is no more than `little` of the start and had not slowed down. Then the last quarter and the half before it
+        brought `pace` of what a line would, by the sum of the learning rates. Fine-tunes may do that. The validation
+        loss then counts as well.
 
     Known limits:
         A loss that learns late, after a long plateau, looks the same. So does a fine-tune that no param mentions.
@@ -81,7 +81,7 @@ class StillDescending(CurveRule):
             fall = held_out.fall
             if fall.share <= self.little and fall.sure and fall.pace >= self.pace:
                 return _falling("validation loss", fall, held_out)
-        message = f"the last quarter brought {max(by_steps.late_share, 0.0):.0%} of the descent"
+        message = f"the last quarter brought {percent(max(by_steps.late_share, 0.0))} of the descent"
         return Finding.passed(message, _measured(by_steps))
 
 
@@ -90,10 +90,11 @@ def _measured(fall: Fall) -> dict[str, float | int]:
 
 
 def _falling(name: str, fall: Fall, curve: Curve) -> Finding:
+    start, end = contrast(fall.start, fall.end)
     return Finding(
         verdict=Verdict.WARN,
-        message=f"the {name} was still falling when the run ended: the last quarter brought {fall.late_share:.0%} of "
-        f"its descent from {number(fall.start)} to {number(fall.end)}",
+        message=f"the {name} was still falling when the run ended: the last quarter brought "
+        f"{percent(fall.late_share)} of its descent from {start} to {end}",
         remedy="train longer, or raise the learning rate",
         measured=_measured(fall),
         confidence="high" if curve.sure else "low",

@@ -12,7 +12,7 @@ from tracker_health.evidence import DlmStepLog, Evidence, FloatArray, Need, Part
 from tracker_health.evidence.numerics import median, medians_around
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -86,19 +86,21 @@ class TrainingDrift(Probe):
         events = len(log) - int(np.isfinite(log.losses).sum()) + self._spikes(filled)
         measured = _levels(filled) | {"instability_events": events}
         smoothness, ratio = measured["smoothness"], measured["convergence_ratio"]
+        smooth, smooth_limit = contrast(smoothness, self.assert_smoothness_gte)
+        converged, ratio_limit = contrast(ratio, self.assert_convergence_ratio_lte)
         missed = [
             said
             for holds, said in (
-                (smoothness >= self.assert_smoothness_gte, f"smoothness below {number(self.assert_smoothness_gte)}"),
+                (smoothness >= self.assert_smoothness_gte, f"smoothness below {smooth_limit}"),
                 (events <= self.assert_instability_events_lte,
                  f"more than {self.assert_instability_events_lte} instability events"),
                 (ratio <= self.assert_convergence_ratio_lte,
-                 f"convergence ratio above {number(self.assert_convergence_ratio_lte)}"),
+                 f"convergence ratio above {ratio_limit}"),
             )
             if not holds
         ]  # fmt: skip
         score = min(1.0, max(0.0, smoothness))
-        said = f"convergence ratio {number(ratio)}, smoothness {number(smoothness)}"
+        said = f"convergence ratio {converged}, smoothness {smooth}"
         said = f"{said}, {events} instability events in {len(log)} steps"
         jumps = "look at the loss curve where it jumps; lower the learning rate if it keeps jumping"
         return Finding(

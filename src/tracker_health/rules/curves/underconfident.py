@@ -7,18 +7,18 @@ from math import e, exp, hypot, log
 from typing import Annotated, NamedTuple
 
 from tracker_health.evidence import FEWEST_POINTS, LIKELY, Curve, Estimate, Evidence, Part
-from tracker_health.facts.accuracy import measures, pairs, percent
+from tracker_health.facts.accuracy import accuracy_said, measures, pairs
 from tracker_health.facts.chance import LARGEST, Chance, chance_of
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast, number
 from tracker_health.words.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
 class Underconfident(CurveRule):
-    """The answers are right, but the loss is that of a model which hardly prefers them.
+    """The answers are right, but the loss is that of a model which barely prefers them.
 
     What it finds:
         A classifier whose accuracy is high while its cross-entropy stays as high as two softmaxes keep it.
@@ -30,13 +30,13 @@ class Underconfident(CurveRule):
     How it decides:
         Params or last layer say the answers C, if the loss begins near ln C. Else the loss does, unless twice 1 / C are
         right then. From `min_classes` on, two softmaxes leave L = ln(e + C - 1) less the accuracy. Warn when both add
-        up to L, `slack` less or `unsure` of the accuracy more. No loss may lie surely below L - 1. It must lie below
+        up to L, `slack` less or `unsure` of the accuracy more. No loss may be clearly below L - 1. It must be below
         guessing, likely `least_excess` above the least for that accuracy. Without accuracies, warn at `floor_share`
         above L - 1.
 
     Known limits:
         Losses of bounded logits (cosines at a high temperature) are underconfident on purpose. A loss with other terms
-        in it may look so, and so may one that contrasts samples, beside the accuracy of a probe.
+        in it may look so, and so may one that contrasts samples, next to the accuracy of a probe.
 
     Worked example:
         train_loss: 2.30 2.1 1.9 1.75 1.65 1.6 1.56 1.53 1.52 1.51 1.5 1.5
@@ -93,7 +93,7 @@ class Underconfident(CurveRule):
         worst = max(ends, key=lambda one: one.surplus(chance))
         loss, right = worst.loss.value, worst.right
         measured = {"loss": loss, "accuracy": right, "classes": chance.answers, "sum": loss + right}
-        said = f"the {worst.whose} accuracy ends at {percent(right)}, the loss at {number(loss)}"
+        said = f"the {worst.whose} accuracy ends at {accuracy_said(right)}, the loss at {number(loss)}"
         hardly_prefers = worst.surplus(chance) > self.least_excess and loss < chance.loss
         if not (kept_up and hardly_prefers and all(self._adds_up(one, chance) for one in ends)):
             return Finding.passed(said, measured)
@@ -108,7 +108,8 @@ class Underconfident(CurveRule):
         level, above = curve.end.value, self.floor_share * (chance.loss - least)
         if not all(0.0 <= one.value - least <= above for one in (curve.between(0.5, 1.0), curve.end)):
             return _without_pairs()
-        said = f"the loss levelled off at {number(level)}, just above {number(least)}"
+        end, floor = contrast(level, least)
+        said = f"the loss levelled off at {end}, just above {floor}"
         measured = {"loss": level, "floor": least, "classes": chance.answers}
         return _finding(f"{said}: the least there is behind two softmaxes, {chance.said}", curve, measured)
 
@@ -125,7 +126,7 @@ class _End(NamedTuple):
         return 1.0 - self.wrong.value
 
     def surplus(self, chance: Chance) -> float:
-        """How far, at least, the loss likely lies above that of a calibrated model.
+        """How far, at least, the loss is likely above that of a calibrated model.
 
         That model gives its answers the probability that they are right, and all other answers the same one.
         """

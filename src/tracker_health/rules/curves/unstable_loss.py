@@ -25,7 +25,7 @@ class UnstableLoss(CurveRule):
         of luck.
 
     How it decides:
-        An excursion is a stretch of levels surely above the best before it by `rise_share` of the descent, from which
+        An excursion is a stretch of levels clearly above the best before it by `rise_share` of the descent, from which
         the loss came back. Warn at `repeated` excursions, at one that lasts for `lasting_share` of the run, or at one
         of twice that height. That one has two levels or more, or is twice as sure. The validation loss counts like the
         training loss. Levels are medians of up to 40 blocks, so that minibatch noise and single spikes do not count.
@@ -37,7 +37,7 @@ class UnstableLoss(CurveRule):
     Worked example:
         train_loss: 4 2.5 1.8 1.4 1.2 1.1 3.5 1.05 1.0 1.0 0.98 0.97
         gives: excursions 1, tallest 2.4, descent 3.03
-        warn: 3.5 lies 2.4 above the best level before it; twice `rise_share` of the descent of 3 is 1.5.
+        warn: 3.5 is 2.4 above the best level before it; twice `rise_share` of the descent of 3 is 1.5.
 
     What to do:
         Lower the learning rate, clip gradients, or take larger batches.

@@ -20,7 +20,7 @@ _REGULARISERS = {
     "nll": "nll", "none": "nll", "wd": "wd", "weight_decay": "wd", "kl": "kl", "kl_fwd": "kl_fwd",
     "kl_forward": "kl_fwd", "kl_rev": "kl_rev", "kl_reverse": "kl_rev",
 }  # fmt: skip
-# Words that many others use for what they penalise: here they name an arm of such an experiment only beside its tau.
+# Words that many others use for what they penalise: here they name an arm of such an experiment only next to its tau.
 _OF_OTHERS = frozenset({"none", "weight_decay"})
 _REG = ("reg", "regulariser", "regularizer", "regularisation", "regularization")
 _LAM = ("lam", "lambda", "reg_lam", "reg_lambda", "kl_lam", "kl_lambda")
@@ -82,7 +82,7 @@ def losses_of(evidence: Evidence) -> tuple[Series | None, Series | None]:
 def rounding(*series: Series | None) -> float:
     """Half of the last digit that values of one source were written with.
 
-    Zeros alone say nothing of their digits, so what stands beside them in the log has to be among the series.
+    Zeros alone say nothing of their digits, so what is next to them in the log has to be among the series.
     """
     return 0.5 * resolution(np.concatenate([np.empty(0), *(one.finite().values for one in series if one is not None)]))
 

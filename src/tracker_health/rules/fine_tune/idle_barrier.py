@@ -14,7 +14,7 @@ from tracker_health.report.result import Confidence, Finding
 from tracker_health.rules.fine_tune import _barrier
 from tracker_health.rules.fine_tune._barrier import Barrier, losses_of, number_of, rounding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import count, number
+from tracker_health.text import contrast, count, number, percent, setting, went
 from tracker_health.words.verdict import Verdict
 
 _WIRING = "take the reference's logits with every adapter switched off; kl > 0 has to follow the first optimizer step"
@@ -35,7 +35,7 @@ class IdleBarrier(Probe):
         From the params `reg` (nll, wd, kl_fwd, kl_rev), `lam`, `tau` and `round`. Fail where a KL was asked for
         and is 0 at every point, or as a later round begins. Fail where it is above 0, though reg is nll or wd.
         Warn when it never exceeded tau, or the checkpoint's weight decay is not the lam of wd. Zero is `zero`
-        at most, or half a digit of a rounded log, if the nll surely gained what makes more: its gain squared,
+        at most, or half a digit of a rounded log, if the nll clearly gained what makes more: its gain squared,
         over four times its start. It needs `min_points` points.
 
     Known limits:
@@ -119,7 +119,7 @@ class IdleBarrier(Probe):
         if barrier.reg != "wd" or barrier.lam is None or not decays:
             return Finding.passed(f"reg is {barrier.reg}, and there is no KL", measured, sure=barrier.reg == "nll")
         measured |= {"lam": barrier.lam, "weight_decay": max(decays)}
-        message = f"reg is wd with lam {number(barrier.lam)}, the optimizer's weight decay is {number(max(decays))}"
+        message = f"reg is wd with lam {setting(barrier.lam)}, the optimizer's weight decay is {setting(max(decays))}"
         if any(isclose(one, barrier.lam) for one in decays):
             return Finding.passed(message, measured)
         remedy = "give lam to the optimizer as its weight decay"
@@ -133,7 +133,7 @@ def _gained(evidence: Evidence, unit: float) -> str:
     if curve is None or not (curve.head - curve.end).surely_above(0.0):
         return ""
     before, after = curve.head.value, curve.end.value
-    said = f", although the nll came down from {number(before)} to {number(after)}"
+    said = f", although the nll {went(before, after, 'came down')}"
     return said if _barrier.usual_divergence(before, after) > unit else ""
 
 
@@ -142,11 +142,12 @@ def _against(tau: float, kl: Series, measured: dict[str, float], unit: float) ->
     values, bad = kl.finite().values, kl.clean().nonfinite
     highest, fired, late = float(values.max()), float(np.mean(values > tau)), median(values[len(values) // 2 :])
     measured |= {"tau": tau, "fired": fired} | ({"ratio": highest / tau} if tau > 0 else {})
-    share = f", {highest / tau:.0%} of tau," if tau > 0 else ""
-    reached = f"the KL reached {number(highest)}{share} at {len(values)} points; tau is {number(tau)}"
+    share = f", {percent(highest / tau)} of tau," if tau > 0 else ""
+    largest = contrast(highest, tau)[0]
+    reached = f"the KL reached {largest}{share} at {len(values)} points; tau is {setting(tau)}"
     reached += f"; it is not finite at {bad} more" if bad else ""
     if highest > tau - unit:  # as far as a rounded log tells
-        return Finding.passed(f"{reached}; the barrier acted at {fired:.0%}", measured, sure=highest > tau)
+        return Finding.passed(f"{reached}; the barrier acted at {percent(fired)}", measured, sure=highest > tau)
     remedy = f"take a tau below {number(late)} for a barrier that acts, or call the run one of reg = nll"
     return Finding(
         verdict=Verdict.WARN,

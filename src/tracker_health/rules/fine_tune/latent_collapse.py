@@ -14,7 +14,7 @@ from tracker_health.facts.intent import is_distillation
 from tracker_health.report.result import Finding
 from tracker_health.roles import LOSS_PART, OBJECTIVE_LOSS, REWARDS, words_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number, short_name
+from tracker_health.text import number, short_name, went
 from tracker_health.words.verdict import Verdict
 
 _KL = frozenset({"kl", "kld"})
@@ -31,7 +31,7 @@ class LatentCollapse(Probe):
     """The latent variables of a variational autoencoder say nothing.
 
     What it finds:
-        A KL divergence to the prior that came down to nothing, beside a reconstruction loss.
+        A KL divergence to the prior that came down to nothing, next to a reconstruction loss.
 
     Why it matters:
         A divergence of 0 means that every input has the prior as its code. The decoder sees noise, and gives the mean
@@ -39,9 +39,9 @@ class LatentCollapse(Probe):
 
     How it decides:
         Only where metric names or params mention a reconstruction, an ELBO or a VAE. Warn when the median of
-        the KL's second half is `collapse` nats at most. It must also be at most `share` of a loss beside it,
+        the KL's second half is `collapse` nats at most. It must also be at most `share` of a loss next to it,
         and the KL `least_fall` times as high before: of 89 healthy ones none had come down to a quarter. Not in
-        reinforcement learning, nor beside a teacher. It needs `min_points` points.
+        reinforcement learning, nor next to a teacher. It needs `min_points` points.
 
     Known limits:
         Needs 8 points of a KL called so. The KL does not come down to nothing where each latent variable has free bits,
@@ -66,7 +66,7 @@ class LatentCollapse(Probe):
 
     collapse: Annotated[float, Threshold("KL that is nothing", "nats", "calibration", gt=0)] = 0.01
     least_fall: Annotated[float, Threshold("its highest value over what is left", "ratio", "calibration", gt=1)] = 30.0
-    share: Annotated[float, Threshold("the same, of the loss beside it", "fraction", "calibration", gt=0)] = 0.02
+    share: Annotated[float, Threshold("the same, of the loss next to it", "fraction", "calibration", gt=0)] = 0.02
     min_points: Annotated[int, Threshold("points of the KL needed", "points", "design", ge=4)] = 8
 
     @property
@@ -88,7 +88,7 @@ class LatentCollapse(Probe):
             return Finding.passed(f"{name} has a median of {number(late)} in the second half of the run", measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{name} came down from {number(highest)} to {number(late)}: the latent variables say nothing of "
+            message=f"{name} {went(highest, late, 'came down')}: the latent variables say nothing of "
             "what is reconstructed",
             remedy="raise the weight of the KL slowly from 0, leave each latent variable free bits, or take a weaker "
             "decoder",

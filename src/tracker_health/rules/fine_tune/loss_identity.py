@@ -11,7 +11,7 @@ from tracker_health.evidence import Evidence, FloatArray, IntArray, Need, Series
 from tracker_health.report.result import Finding
 from tracker_health.rules.fine_tune._barrier import Barrier, barrier_of, losses_of, rounding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -31,7 +31,7 @@ class LossIdentity(Probe):
         is not finite, the loss must not be finite either. It needs `min_points` points.
 
     Known limits:
-        Needs the values of single steps: the mean of a barrier over several samples lies above the barrier of their
+        Needs the values of single steps: the mean of a barrier over several samples is above the barrier of their
         mean. Needs lam and tau among the params.
 
     Worked example:
@@ -42,7 +42,7 @@ class LossIdentity(Probe):
         param lam: 10
         param tau: 0.5
         gives: steps 5, off 5, largest 1
-        warn: 10 * (0.5 - 0.5) is 0, so that the loss should be the nll; it lies 1 above at all 5 steps.
+        warn: 10 * (0.5 - 0.5) is 0, so that the loss should be the nll; it is 1 above at all 5 steps.
 
     What to do:
         Log the terms of the same batch that the loss was made of; compare lam and tau to those in the code.
@@ -66,7 +66,7 @@ class LossIdentity(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         barrier, (nll, loss), kl = barrier_of(evidence), losses_of(evidence), evidence.find("kl")
         if barrier is None or nll is None or loss is None:
-            said = "param that says what regularises it" if barrier is None else "nll with a loss beside it"
+            said = "param that says what regularises it" if barrier is None else "nll with a loss next to it"
             return Finding.skipped(f"there is no {said}")
         if not barrier.is_divergence:
             return self._compared(barrier, loss, nll, None)
@@ -91,10 +91,11 @@ class LossIdentity(Probe):
         if float(np.mean(wrong)) <= self.share:
             return Finding.passed(f"the loss is {formula} at {len(steps)} steps", measured)
         first = int(np.argmax(wrong))
+        logged, made = contrast(float(total[first]), float(expected[first]))
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the loss is not {formula} at {measured['off']} of {len(steps)} steps, first at {steps[first]} "
-            f"({number(float(total[first]))} against {number(float(expected[first]))})",
+            message=f"the loss is not {formula} at {measured['off']} of {len(steps)} steps, first at "
+            f"{loss.place(steps[first])} ({logged} against {made})",
             remedy="log the terms of the batch that the loss was made of, and compare lam and tau to those in the code",
             measured=measured,
             steps=tuple(int(step) for step in steps[wrong][:20]),

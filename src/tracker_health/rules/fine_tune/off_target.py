@@ -8,7 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import Evidence, Need
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -59,7 +59,8 @@ class OffTarget(Probe):
             return Finding.skipped("no finite value of both shifts")
         mine, other = abs(float(on[-1])), abs(float(off[-1]))
         measured = {"on_target": mine, "off_target": other} | ({"ratio": mine / other} if other > 0 else {})
-        said = f"the on-target shift is {number(mine)}, the off-target one {number(other)}"
+        on_target, off_target = contrast(mine, other)
+        said = f"the on-target shift is {on_target}, the off-target one {off_target}"
         if mine < self.ratio * other:
             remedy = "regularise more, train less, or take data closer to the target"
             return Finding(verdict=Verdict.WARN, message=f"{said}: not surgical", remedy=remedy, measured=measured)

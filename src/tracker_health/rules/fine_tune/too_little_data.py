@@ -106,7 +106,7 @@ def _planned(evidence: Evidence) -> float | None:
 
 def _done(evidence: Evidence, planned: float) -> float | None:
     """Optimizer steps done: the checkpoint's, or those that were logged without the samples that were skipped. What may
-    lie behind the last row of a log counts up to the plan's end.
+    are behind the last row of a log counts up to the plan's end.
     """
     if evidence.optimizer is not None and evidence.optimizer.steps is not None:
         return float(evidence.optimizer.steps)

@@ -13,7 +13,7 @@ from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast, ends, number
 from tracker_health.words.verdict import Verdict
 
 _LARGEST = log(np.finfo(np.float64).max)
@@ -31,8 +31,8 @@ class ExplodingGradient(Probe):
         The weights are in a region where the loss is steep and training cannot settle. A NaN is often next.
 
     How it decides:
-        On the curve of the norm's logarithm. Fail when its last two levels lie surely above its lowest, by
-        `factor`. The loss or the reward, where one is logged, must end surely worse than its best level. It
+        On the curve of the norm's logarithm. Fail when its last two levels are clearly above its lowest, by
+        `factor`. The loss or the reward, where one is logged, must end clearly worse than its best level. It
         needs `min_points` points.
 
     Known limits:
@@ -41,7 +41,7 @@ class ExplodingGradient(Probe):
     Worked example:
         grad_norm: 1.1 0.9 1.0 1.1 0.9 1.0 1.1 0.9 1.0 1.1 0.9 1.0 1.1 0.9 1.0 900 1100 1000 900 1100
         gives: growth 1000, lowest 1.022, end 1022
-        fail: the last levels are about 1000, the lowest is 1; the ratio is surely above 100, which is `factor`.
+        fail: the last levels are about 1000, the lowest is 1; the ratio is clearly above 100, which is `factor`.
 
     What to do:
         Restart from before the rise with a lower learning rate and gradient clipping.
@@ -69,18 +69,18 @@ class ExplodingGradient(Probe):
         curve = Curve.of(replace(norm, values=np.log(norm.values)))
         if curve is None or len(norm) < self.min_points:
             return Finding.skipped(f"only {len(norm)} finite gradient norms above 0")
-        last = min(curve.end, curve.level(-2), key=lambda level: level.value)
-        rise, aim = last - curve.best, _aim(evidence)
-        low, end, growth = exp(curve.best.value), exp(last.value), exp(min(rise.value, _LARGEST))
+        late = min(curve.end, curve.level(-2), key=lambda level: level.value)
+        rise, aim = late - curve.best, _aim(evidence)
+        low, end, growth = exp(curve.best.value), exp(late.value), exp(min(rise.value, _LARGEST))
         measured = {"lowest": low, "end": end, "growth": growth}
         worse = aim is None or (aim.end - aim.best).surely_above(0.0)
         if not (worse and rise.surely_above(log(self.factor))):
-            said = f"the gradient norm ends at {number(end)}, its lowest level is {number(low)}"
-            return Finding.passed(said, measured)
+            return Finding.passed(f"the gradient norm {ends(end, low, at_best=end <= low)}", measured)
+        lowest, last = contrast(low, end)
         first = curve.left(curve.best.value + log(self.factor))
         return Finding(
             verdict=Verdict.FAIL,
-            message=f"the gradient norm grew {growth:.0f}-fold, from {number(low)} to {number(end)}, and stayed there",
+            message=f"the gradient norm grew {number(round(growth))}-fold, from {lowest} to {last}, and stayed there",
             remedy="restart from before the rise with a lower learning rate and gradient clipping",
             measured=measured,
             steps=(first, curve.last_step),

@@ -12,7 +12,7 @@ from tracker_health.evidence.numerics import jumps, median, peaks_of
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import count, number
+from tracker_health.text import count, number, went
 from tracker_health.words.verdict import Verdict
 
 
@@ -29,11 +29,11 @@ class GradientSpike(Probe):
         one had no effect. This rule finds those that did harm.
 
     How it decides:
-        A causal Hampel filter on the logarithm of the norm. A spike lies `sigmas` robust deviations above the
-        median before it, and `leap` times as high. It does harm when the loss's level after it lies surely
+        A causal Hampel filter on the logarithm of the norm. A spike is `sigmas` robust deviations above the
+        median before it, and `leap` times as high. It does harm when the loss's level after it is clearly
         above the one before it, by `effect_share` of the descent. Warn at the first that does. Warn also at
         `repeated` norms or more that are `wild` times as high as the median before them, and as that of all.
-        The norm to clip at lies above `usual` of all. It needs `min_points` points.
+        The norm to clip at is above `usual` of all. It needs `min_points` points.
 
     Known limits:
         Averaged logs hide spikes. Harm that is over within a fortieth of the run is not seen.
@@ -42,7 +42,7 @@ class GradientSpike(Probe):
         grad_norm: 1.1 0.9 1 1.1 0.9 1 1.1 0.9 1 1.1 0.9 1 50 1.1 0.9 1 1.1 0.9 1 1.1 0.9 1 1.1 0.9
         train_loss: 4 3.6 3.3 3 2.8 2.6 2.4 2.3 2.2 2.1 2 1.9 1.9 3.4 3.3 3.2 3.1 3 2.9 2.8 2.7 2.6 2.5 2.4
         gives: spikes 1, harmful 1, usual 1.1
-        warn: after a norm of 50, where 1 is usual, the loss lies 1.3 higher, surely more than 0.3 of its descent of 2.
+        warn: after a norm of 50, where 1 is usual, the loss is 1.3 higher, clearly more than 0.3 of its descent of 2.
 
     What to do:
         Clip gradients at the norm given; look at the batch of the step.
@@ -90,13 +90,13 @@ class GradientSpike(Probe):
             return Finding.passed(f"{count(len(spikes), 'gradient spike')}, none with an effect on the loss", measured)
         found = np.array(harmful) if harmful else wild
         worst = found[np.argmax(above[found])]
-        step, highest = int(norm.steps[worst]), number(float(norm.values[worst]))
-        before = number(float(np.exp(np.log(norm.values[worst]) - above[worst])))
+        step, before = int(norm.steps[worst]), float(np.exp(np.log(norm.values[worst]) - above[worst]))
         gained = loss is None or (loss.at_step(float(norm.steps[worst - 1])) - loss.end).surely_above(0.0)
+        jumped = went(before, float(norm.values[worst]), "jumped")
         effect = "the loss was higher afterwards" if harmful else "such jumps came back"
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the gradient norm jumped from {before} to {highest} at {norm.where(step)}, and {effect} "
+            message=f"the gradient norm {jumped} at {norm.where(step)}, and {effect} "
             f"({count(len(found), 'such step')})",
             remedy=f"clip gradients at {number(usual)}; look at the batch of {norm.place(step)} for broken samples",
             measured=measured,

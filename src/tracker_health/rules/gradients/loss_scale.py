@@ -11,7 +11,7 @@ from tracker_health.evidence import Evidence, Need, Part, Series
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number, printable
+from tracker_health.text import contrast, number, printable, went
 from tracker_health.words.verdict import Verdict
 
 _REMEDY = "find the layer that overflows, train in bf16, or lower the learning rate"
@@ -25,7 +25,7 @@ class LossScale(Probe):
         A loss scale that falls below 1, or that is halved again and again, in the log or in the checkpoint.
 
     Why it matters:
-        The scaler halves its scale each time a gradient overflows, and skips the step. A scale that goes on falling
+        The scaler halves its scale each time a gradient overflows, and skips the step. A scale that keeps falling
         means that every step is skipped: the run looks alive and learns nothing.
 
     How it decides:
@@ -73,9 +73,10 @@ class LossScale(Probe):
         saved = state.loss_scale if state is not None else None
         if state is None or saved is None or saved < 0 or logged.verdict is Verdict.FAIL:
             return logged
-        kept = f"the loss scale saved in {printable(state.source)} is {number(saved)}"
+        shown, limit = contrast(saved, self.min_scale)
+        kept = f"the loss scale saved in {printable(state.source)} is {shown}"
         if saved < self.min_scale:
-            fell = f"{kept}, below {number(self.min_scale)}: one overflow after another, and each skips a step"
+            fell = f"{kept}, below {limit}: one overflow after another, and each skips a step"
             return Finding(verdict=Verdict.FAIL, message=fell, remedy=_REMEDY, measured={"end": saved})
         if logged.verdict is Verdict.SKIP:
             return Finding.passed(kept, {"end": saved})
@@ -93,9 +94,10 @@ class LossScale(Probe):
         measured = {"first": first, "end": end, "most_halvings": most}
         if end >= self.min_scale and most < self.halvings:
             return Finding.passed(f"the loss scale ends at {number(end)}", measured)
-        fell = f"the loss scale fell from {number(highest)} to {number(end)}"
+        fell = f"the loss scale {went(highest, end, 'fell')}"
         if highest <= end:
-            fell = f"the loss scale is {number(end)}, below {number(self.min_scale)}, and never was higher"
+            shown, limit = contrast(end, self.min_scale)
+            fell = f"the loss scale is {shown}, below {limit}, and never was higher"
         often = f"; it was halved {most:.0f} times within {self.window} steps from {scale.where(step)} on"
         return Finding(
             verdict=Verdict.FAIL,

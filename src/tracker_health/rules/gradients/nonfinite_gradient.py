@@ -30,9 +30,9 @@ class NonfiniteGradient(Probe):
 
     How it decides:
         A stretch at the very beginning, of less than `calibration` of all, is left out: there a scaler finds
-        its level. Fail when the share of non-finite norms is surely above `max_share`, when `max_run` follow
+        its level. Fail when the share of non-finite norms is clearly above `max_share`, when `max_run` follow
         each other, or the last `at_end` are non-finite. Warn when it is likely. NaN at a regular distance was
-        not taken. Pass where the training loss is finite and surely falls from the first, the longest and the
+        not taken. Pass where the training loss is finite and clearly falls from the first, the longest and the
         last stretch on: steps were skipped, or norms are means. Warn there at NaN before finite norms. Pass,
         too, where all are infinite, none lasts, and the loss came down and rose again by less than `regained`
         of that. It needs `min_points` points.
@@ -116,7 +116,7 @@ class NonfiniteGradient(Probe):
 
 
 def _falls_from(evidence: Evidence, steps: list[int]) -> bool:
-    """Whether the training loss is finite at its end, and surely falls from each of these steps on."""
+    """Whether the training loss is finite at its end, and clearly falls from each of these steps on."""
     loss, curve = evidence.find("train_loss"), evidence.curve("train_loss")
     if loss is None or curve is None or not np.isfinite(loss.clean().values[-1]):
         return False
@@ -124,7 +124,7 @@ def _falls_from(evidence: Evidence, steps: list[int]) -> bool:
 
 
 def _stayed_down(evidence: Evidence, regained: float) -> bool:
-    """Whether the training loss is finite throughout, surely fell, and did not surely rise again."""
+    """Whether the training loss is finite throughout, clearly fell, and did not clearly rise again."""
     loss, curve = evidence.find("train_loss"), evidence.curve("train_loss")
     if loss is None or curve is None or not np.isfinite(loss.clean().values).all():
         return False

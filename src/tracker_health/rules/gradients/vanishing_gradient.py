@@ -12,7 +12,7 @@ from tracker_health.evidence import Curve, Evidence, Need, Part
 from tracker_health.report.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import count, number
+from tracker_health.text import count, number, percent, went
 from tracker_health.words.verdict import Verdict
 
 
@@ -21,7 +21,7 @@ class VanishingGradient(Probe):
     """Gradients fade to nothing while the loss is far from its floor.
 
     What it finds:
-        A gradient norm that is 0, or a millionth of what it was, while the loss has hardly come down. Also gradients
+        A gradient norm that is 0, or a millionth of what it was, while the loss has barely come down. Also gradients
         that shrink a thousandfold from the last layer to the first.
 
     Why it matters:
@@ -30,8 +30,8 @@ class VanishingGradient(Probe):
 
     How it decides:
         The logged norm has collapsed when all but `spared` of its second half is 0, or at most `collapse` of
-        its start. Warn when the loss came down by less than `learnt` of its start, or not surely; for zeros,
-        `solved`. Beside a loss that need not come down warn of zeros where no reward surely rose. In a
+        its start. Warn when the loss came down by less than `learnt` of its start, or not clearly; for zeros,
+        `solved`. Next to a loss that need not come down warn of zeros where no reward clearly rose. In a
         checkpoint Adam's second moments tell the gradients' sizes. Warn when they fall in order towards the
         first layer, by more than `depth_ratio`, in most kinds of matrices of `min_layers` layers. It needs
         `min_points` points.
@@ -86,7 +86,7 @@ class VanishingGradient(Probe):
         ratios = evidence.parameters.along_the_depth(self.min_layers, known=loss is not None)
         if (finding is None or finding.verdict is Verdict.PASS) and ratios:
             finding = self._of_layers(ratios, self._came_down(loss, self.solved))
-        why = "neither enough gradient norms beside a loss, nor second moments of as many matrices as are needed"
+        why = "neither enough gradient norms next to a loss, nor second moments of as many matrices as are needed"
         return finding or Finding.skipped(why)
 
     def _over_time(self, norm: Curve, loss: Curve | None, evidence: Evidence) -> Finding:
@@ -101,8 +101,8 @@ class VanishingGradient(Probe):
         if not silent and not collapsed:
             message = f"the gradient norm has a median of {number(end)} in the second half of the run"
             return Finding.passed(message, measured)
-        what = f"is exactly 0 at {zeros:.0%} of the points" if silent else f"fell from {number(early)} to {number(end)}"
-        effect = f"the loss came down by {max(share, 0.0):.0%}" if loss is not None else "nothing is learnt there"
+        what = f"is exactly 0 at {percent(zeros)} of the points" if silent else went(early, end, "fell")
+        effect = f"the loss came down by {percent(max(share, 0.0))}" if loss is not None else "nothing is learnt there"
         return Finding(
             verdict=Verdict.WARN,
             message=f"in the second half of the run the gradient norm {what}, and {effect}",

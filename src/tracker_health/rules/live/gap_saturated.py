@@ -24,7 +24,7 @@ class GapSaturated(Probe):
         Modules with outputs from -1 to 1 (tanh) or 0 to 1 (sigmoid) that are nearly all at the ends of this range.
 
     Why it matters:
-        There these functions are flat: hardly any gradient passes.
+        There these functions are flat: almost no gradient passes.
 
     How it decides:
         A module whose maximum is never above 1, and `bound` or more in the second half, is taken for bounded.

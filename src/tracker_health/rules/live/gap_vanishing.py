@@ -26,13 +26,13 @@ class GapVanishing(Probe):
         A model in which the gradient of the same parameter shrinks a thousandfold on its way to the first layer.
 
     Why it matters:
-        The first layers are hardly trained: the model is only as deep as its gradients reach.
+        The first layers are barely trained: the model is only as deep as its gradients reach.
 
     How it decides:
         Parameters whose names differ in one number are one parameter in several layers. For each that is in
         `min_layers` layers or more, the gradient's root mean square is taken, its median over the run's second
         half. Warn when that of most shrinks by `depth_ratio` or more from the last layer to the first. It has
-        to be smaller in each layer of the first half than in each of the second. A loss that surely came down
+        to be smaller in each layer of the first half than in each of the second. A loss that clearly came down
         by half passes. It needs `min_points` points.
 
     Known limits:

@@ -11,7 +11,7 @@ from tracker_health.evidence import Evidence, Need, Part
 from tracker_health.evidence.parameters.steps import betas_of_adam
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, percent, setting
 from tracker_health.words.verdict import Verdict
 
 
@@ -34,8 +34,8 @@ class BetasSwapped(Probe):
         and what keeps the same two moments, value by value, and has two betas.
 
     Known limits:
-        Needs the optimizer's groups beside its second moments. (0.95, 0.9) may be a slip as well, and does little harm.
-        If the betas have a schedule, their values in the checkpoint count.
+        Needs the optimizer's groups next to its second moments. (0.95, 0.9) may be a slip as well, and does little
+        harm. If the betas have a schedule, their values in the checkpoint count.
 
     Worked example:
         group: betas=0.999,0.9
@@ -78,11 +78,11 @@ class BetasSwapped(Probe):
         # Of several groups the one that is found, and of those the furthest off.
         first, second = worst = max(values, key=lambda one: (self._swapped(one), _ratio(one)))
         measured = {"memory_ratio": _ratio(worst), "beta1": first, "beta2": second}
-        seen = f"betas=({number(first)}, {number(second)})"
+        seen = f"betas=({setting(first)}, {setting(second)})"
         if not self._swapped(worst):
             return Finding(verdict=Verdict.PASS, message=seen, measured=measured)
         share = values[worst] / max(1, values.total())
-        of_some = f", of {share:.0%} of the values" if len(values) > 1 else ""
+        of_some = f", of {percent(share)} of the values" if len(values) > 1 else ""
         return Finding(
             verdict=Verdict.WARN,
             message=f"{seen}{of_some}: the first moment remembers {number(_ratio(worst))} times as many gradients as "

@@ -10,7 +10,7 @@ from tracker_health.evidence.numerics import median
 from tracker_health.facts.settings import Settings
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number, short_name
+from tracker_health.text import setting, short_name
 from tracker_health.words.verdict import Verdict
 
 
@@ -62,7 +62,7 @@ class ClipTooTight(Probe):
         if limit is None or settings.is_private:
             return Finding.skipped("no param clips the gradient's norm")
         sizes = norms.finite().values if norms is not None else ()
-        said = f"gradients are clipped to a norm of {number(limit.value)} ({short_name(limit.name)})"
+        said = f"gradients are clipped to a norm of {setting(limit.value)} ({short_name(limit.name)})"
         if limit.value > self.least_clip or (len(sizes) and median(sizes) < 0.5 * limit.value):
             return Finding.passed(said, {"clip": limit.value})
         remedy = "clip at about the norm that most steps have, often 1, or not at all"

@@ -10,7 +10,7 @@ from tracker_health.facts.descent import descent
 from tracker_health.facts.settings import Settings
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import percent, setting
 from tracker_health.words.verdict import Verdict
 
 
@@ -26,7 +26,7 @@ class DecayTooStrong(Probe):
 
     How it decides:
         The share that a step takes is the weight decay times the learning rate. Warn when the weight decay is
-        `least_decay` or more, and that share `most_decay` or more. A loss that surely came down by
+        `least_decay` or more, and that share `most_decay` or more. A loss that clearly came down by
         `healthy_descent` of its start passes.
 
     Known limits:
@@ -70,7 +70,7 @@ class DecayTooStrong(Probe):
         decay, share = settings.weight_decay, settings.decay_per_step
         if loss is None or decay is None or share is None:
             return Finding.skipped("no weight decay or no learning rate is known, or too little of a loss")
-        said, measured = f"a weight decay of {number(decay)} takes {share:.1%} of the weights per step", {
+        said, measured = f"a weight decay of {setting(decay)} takes {percent(share)} of the weights per step", {
             "decay_per_step": share
         }  # fmt: skip
         harmless = loss.sure and loss.share >= self.healthy_descent

@@ -10,7 +10,7 @@ from tracker_health.facts.descent import descent
 from tracker_health.facts.settings import Settings
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number, short_name
+from tracker_health.text import setting, short_name
 from tracker_health.words.verdict import Verdict
 
 
@@ -19,13 +19,13 @@ class DropoutTooHigh(Probe):
     """A dropout that leaves almost nothing.
 
     What it finds:
-        A dropout in the params at which hardly a unit of a layer is left in a step.
+        A dropout in the params at which almost no unit of a layer is left in a step.
 
     Why it matters:
         Most dropouts of that size are a share to keep, given as a share to drop.
 
     How it decides:
-        Warn when the largest dropout of the params below 1 is `most_dropout` or more, unless the loss surely came down
+        Warn when the largest dropout of the params below 1 is `most_dropout` or more, unless the loss clearly came down
         by `healthy_descent` of its start.
 
     Known limits:
@@ -64,7 +64,7 @@ class DropoutTooHigh(Probe):
         dropout, loss = Settings(evidence).dropout, descent(evidence)
         if dropout is None or loss is None:
             return Finding.skipped("no param names a dropout, or there is too little of a loss")
-        said = f"a dropout of {number(dropout.value)} ({short_name(dropout.name)})"
+        said = f"a dropout of {setting(dropout.value)} ({short_name(dropout.name)})"
         measured = {"dropout": dropout.value}
         if dropout.value < self.most_dropout or (loss.sure and loss.share >= self.healthy_descent):
             return Finding.passed(said, measured)

@@ -12,7 +12,7 @@ from tracker_health.evidence.parameters.steps import epsilon, root_second_moment
 from tracker_health.facts.descent import descent
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -26,7 +26,7 @@ class EpsilonDominates(Probe):
     Why it matters:
         The step of Adam and comparable ones is lr * m / (sqrt(v) + eps), that of RMSprop lr * g / (sqrt(v) + eps).
         Where eps is the larger part, the step shrinks with the gradient to a fraction of the learning rate, and the
-        model hardly learns. Either eps was set too high, or the loss was scaled down until its gradients are as small
+        model barely learns. Either eps was set too high, or the loss was scaled down until its gradients are as small
         as eps.
 
     How it decides:
@@ -36,10 +36,10 @@ class EpsilonDominates(Probe):
         Pass when it came down by `healthy_descent`, and warn otherwise. It needs `min_steps` optimizer steps.
 
     Known limits:
-        Needs the optimizer's groups beside its second moments. A model that has memorised its samples to the last digit
-        has gradients as small as that: its loss has come down. An eps of a few times the gradients passes: it slows a
-        training as a smaller rate would. In 31 small models eps ended at three to ten times the gradients, and 17 of
-        them had learnt as much as others. Those that had not learnt at all are recognised by their loss.
+        Needs the optimizer's groups next to its second moments. A model that has memorised its samples to the last
+        digit has gradients as small as that: its loss has come down. An eps of a few times the gradients passes: it
+        slows a training as a smaller rate would. In 31 small models eps ended at three to ten times the gradients, and
+        17 of them had learnt as much as others. Those that had not learnt at all are recognised by their loss.
 
     Worked example:
         train_loss: 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3
@@ -95,7 +95,7 @@ class EpsilonDominates(Probe):
             return Finding(verdict=Verdict.PASS, message=seen, measured=measured)
         loss = descent(evidence)
         if loss is not None and loss.sure and loss.share >= self.healthy_descent:
-            message = f"{seen}, which did no harm: the loss came down by {loss.share:.0%}"
+            message = f"{seen}, which did no harm: the loss came down by {percent(loss.share)}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         stuck = loss is not None and not (loss.sure and loss.share >= self.least_descent)
         return Finding(

@@ -39,7 +39,7 @@ class MissingFromOptimizer(Probe):
     What it finds:
         Parameters that the optimizer lists but has no state for: their gradient was always None. Weights that the
         optimizer was never given, or that replaced the layer it still holds. Groups whose learning rate was always 0.
-        An optimizer that was hardly ever stepped.
+        An optimizer that was almost never stepped.
 
     Why it matters:
         These parameters keep their initial values, whatever the loss does. Nothing reports it.
@@ -48,7 +48,7 @@ class MissingFromOptimizer(Probe):
         The table of parameters answers for each part that was left out whether that was meant, by the first of a list
         of questions. They ask for copies, bases of adapters and heads of other tasks. They ask whether the rest of the
         module is trained, and whether weights are what an initialiser draws. They ask for whole fronts and
-        branches. Fail for a part that is surely not meant; else warn. Fail, too, without any state after `min_steps`
+        branches. Fail for a part that is clearly not meant; else warn. Fail, too, without any state after `min_steps`
         steps. Warn below `few_updates` updates, of more than `most_accumulated` steps each.
 
     Known limits:

@@ -107,7 +107,7 @@ class NoGradient(Probe):
         return Finding(verdict=verdict, message=message, remedy=remedy, measured=measured, details=details)
 
     def _is_learnt(self, evidence: Evidence, silent: Sequence[Parameter], trained: Sequence[Parameter]) -> bool:
-        """Whether all matrices do nothing but decay, as where a loss has come down to next to nothing."""
+        """Whether all matrices do nothing but decay, as when a loss has come down to almost zero."""
         decaying = sum(one.decays for one in silent)
         loss = descent(evidence)
         return decaying == sum(one.is_matrix for one in trained) and (loss is None or loss.share >= self.learnt)

@@ -10,7 +10,7 @@ from tracker_health.facts.descent import descent
 from tracker_health.facts.settings import ADAM, Settings, usual_rate_of
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import setting
 from tracker_health.words.verdict import Verdict
 
 
@@ -26,7 +26,7 @@ class RateTooLarge(Probe):
 
     How it decides:
         The rate is the highest of the slowest group, as logged, as the checkpoint began with, or as the params have it.
-        Warn when it is `most_rate` or more, unless the loss surely came down by `healthy_descent` of its start. Learnt
+        Warn when it is `most_rate` or more, unless the loss clearly came down by `healthy_descent` of its start. Learnt
         prompts, which have a high rate, are left out.
 
     Known limits:
@@ -66,10 +66,10 @@ class RateTooLarge(Probe):
         if loss is None or rate is None:
             return Finding.skipped("no learning rate of Adam is known, or too little of a loss")
         if rate < self.most_rate or (loss.sure and loss.share >= self.healthy_descent):
-            return Finding.passed(f"the learning rate of the slowest group is {number(rate)}", {"rate": rate})
+            return Finding.passed(f"the learning rate of the slowest group is {setting(rate)}", {"rate": rate})
         return Finding(
             verdict=Verdict.WARN,
-            message=f"a learning rate of {number(rate)} moves every weight by about as much in each step of Adam",
+            message=f"a learning rate of {setting(rate)} moves every weight by about as much in each step of Adam",
             remedy=f"{usual_rate_of(ADAM).said} for Adam",
             measured={"rate": rate},
         )

@@ -64,7 +64,7 @@ class StaleGradient(Probe):
         float, Threshold("signal-to-noise ratio of nearly all parameters", "ratio", "calibration", gt=0)
     ] = 0.7
     least_share: Annotated[
-        float, Threshold("share of the parameters that may lie below it", "fraction", "design", ge=0, le=1)
+        float, Threshold("share of the parameters that may be below it", "fraction", "design", ge=0, le=1)
     ] = 0.1
     max_roughness: Annotated[
         float, Threshold("median second difference of the log gradient norm", "nats", "calibration", gt=0)

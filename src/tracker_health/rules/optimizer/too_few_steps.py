@@ -9,7 +9,7 @@ from tracker_health.evidence import Evidence, Need, Part
 from tracker_health.facts.steps import is_smoke_test
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import count
+from tracker_health.text import count, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -22,7 +22,7 @@ class TooFewSteps(Probe):
         them.
 
     Why it matters:
-        After a few steps Adam's moments are still warming up and an adapter has hardly moved: the model is the one
+        After a few steps Adam's moments are still warming up and an adapter has barely moved: the model is the one
         that training started from.
 
     How it decides:
@@ -90,7 +90,7 @@ class TooFewSteps(Probe):
             return Finding(verdict=Verdict.SKIP, message=message)
         hopeless, progress = steps < self.hopeless_steps, evidence.progress
         cut_off = progress is not None and not progress.snapshot and progress.fraction < self.min_fraction
-        because = f"; {progress.fraction:.0%} of the plan was done" if progress is not None and cut_off else ""
+        because = f"; {percent(progress.fraction)} of the plan was done" if progress is not None and cut_off else ""
         limit = self.hopeless_steps if hopeless else self.min_steps
         return Finding(
             verdict=Verdict.FAIL if hopeless or cut_off else Verdict.WARN,

@@ -10,7 +10,7 @@ from tracker_health.facts.descent import descent
 from tracker_health.facts.steps import why_too_few_steps
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number, printable
+from tracker_health.text import contrast, printable
 from tracker_health.words.verdict import Verdict
 
 
@@ -86,13 +86,14 @@ class UnscaledInputs(Probe):
         stuck = loss is not None and not loss.share >= self.healthy_descent
         harmful = stuck and any(size > self.max_before_norm for size, _ in normalised)
         size, layer = max(normalised if harmful or not plain else plain)
-        message = f"the inputs of {printable(layer)} have a root mean square of {number(size)}"
+        shown, limit = contrast(size, self.max_before_norm if harmful else self.max_rms)
+        message = f"the inputs of {printable(layer)} have a root mean square of {shown}"
         measured = {"input_rms": size, "layers": len(plain) + len(normalised)}
         if not harmful and (not plain or size <= self.max_rms):
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{message} (usual near 1, limit {number(self.max_before_norm if harmful else self.max_rms)})",
+            message=f"{message} (usual near 1, limit {limit})",
             remedy="scale the inputs to mean 0 and deviation 1, or put a normalisation before this layer",
             measured=measured,
             details={"layer": layer},

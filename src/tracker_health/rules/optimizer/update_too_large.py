@@ -10,7 +10,7 @@ from tracker_health.evidence.parameters.steps import needs_of_update_size, updat
 from tracker_health.facts.descent import descent
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -32,7 +32,7 @@ class UpdateTooLarge(Probe):
         points, and lost no more than `lost_again` of that. It needs `min_steps` optimizer steps.
 
     Known limits:
-        Needs Adam's state and the weights beside it. Matrices in front of a normalisation take large steps, as their
+        Needs Adam's state and the weights next to it. Matrices in front of a normalisation take large steps, as their
         scale does not matter. Without a loss such a model may get a warning. Small weights of an adapter that has just
         begun make the ratio large; its second factor is left out.
 
@@ -88,7 +88,7 @@ class UpdateTooLarge(Probe):
         loss = descent(evidence)
         came_down = loss is not None and loss.sure and loss.share >= self.healthy_descent and not loss.at_once
         if loss is not None and came_down and loss.lost <= self.lost_again:
-            message = f"{size.step}, which did no harm: the loss came down by {loss.share:.0%}"
+            message = f"{size.step}, which did no harm: the loss came down by {percent(loss.share)}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         return Finding(
             verdict=Verdict.WARN,

@@ -11,7 +11,7 @@ from tracker_health.facts.descent import descent
 from tracker_health.facts.intent import is_fine_tuning
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -20,7 +20,7 @@ class UpdateTooSmall(Probe):
     """Steps are far too small for the weights to move.
 
     What it finds:
-        An Adam training in which a step at the highest learning rate hardly changes the weights. Or an SGD training
+        An Adam training in which a step at the highest learning rate barely changes the weights. Or an SGD training
         whose steps together could not have changed them.
 
     Why it matters:
@@ -35,9 +35,9 @@ class UpdateTooSmall(Probe):
         steps.
 
     Known limits:
-        Needs the state of Adam, or of SGD with a momentum, and the weights beside it; of SGD a loss as well. A learning
-        rate for a short final phase of training is small on purpose. If nothing names the base model, that looks the
-        same.
+        Needs the state of Adam, or of SGD with a momentum, and the weights next to it; of SGD a loss as well. A
+        learning rate for a short final phase of training is small on purpose. If nothing names the base model, that
+        looks the same.
 
     Worked example:
         train_loss: 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3 2.3
@@ -73,7 +73,7 @@ class UpdateTooSmall(Probe):
         float, Threshold("the same of a fine-tune", "fraction", "calibration", gt=0)
     ] = 0.0125  # fmt: skip
     exploded: Annotated[
-        float, Threshold("scale of the weights beside which every step looks small", "ratio", "design", gt=1)
+        float, Threshold("scale of the weights compared with which every step looks small", "ratio", "design", gt=1)
     ] = 200.0
 
     @property
@@ -83,8 +83,9 @@ class UpdateTooSmall(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         size, reach, scale = update_size(evidence), reach_of_momentum(evidence), evidence.parameters.weight_scale
         if scale > self.exploded:
-            why = f"the weights exploded to {number(scale)} times their usual size: beside them every step looks small"
-            return Finding(verdict=Verdict.SKIP, message=f"{why} (see WGT004)")
+            why = f"the weights exploded to {number(scale)} times their usual size"
+            message = f"{why}: compared with them every step looks small (see WGT004)"
+            return Finding(verdict=Verdict.SKIP, message=message)
         if size is not None and size.scheduled:
             measured = {"update_ratio": size.ratio, "peak_rate": size.rate}
             usual = " (usual 0.02 to 2 %)"
@@ -104,7 +105,7 @@ class UpdateTooSmall(Probe):
         loss, fine_tuning = descent(evidence), is_fine_tuning(evidence)
         needed = self.fine_tuned if fine_tuning else self.least_descent
         if loss is not None and loss.sure and loss.share >= needed:
-            message = f"{step}, which was enough: the loss came down by {loss.share:.0%}"
+            message = f"{step}, which was enough: the loss came down by {percent(loss.share)}"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
         factor = f"{number(1.0 / enough)} times" if enough > 0 else "by far"
         seen = "no loss tells whether that was enough" if loss is None else "the loss did not come down either"

@@ -17,7 +17,7 @@ from tracker_health.words.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class WayTooShort(Probe):
-    """The steps of plain SGD hardly move the weights, all together.
+    """The steps of plain SGD barely move the weights, all together.
 
     What it finds:
         Plain SGD whose learning rate is so small that all of its steps lead nowhere.

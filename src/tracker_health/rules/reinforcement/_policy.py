@@ -1,4 +1,4 @@
-"""What rules about a trained policy share: a curve is judged beside the reward, which says whether it did harm."""
+"""What rules about a trained policy share: a curve is judged next to the reward, which says whether it did harm."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe
-from tracker_health.text import number, printable, short_name
+from tracker_health.text import printable, short_name, went
 from tracker_health.words.verdict import Verdict
 
 
 class PolicyRule(Probe):
-    """A rule that judges the curve of a role beside the reward: what is seen while the reward rose did no harm."""
+    """A rule that judges the curve of a role next to the reward: what is seen while the reward rose did no harm."""
 
     role: ClassVar[str]
 
@@ -48,18 +48,18 @@ def levels(curve: Curve) -> dict[str, float]:
 
 
 def fell_at(curve: Curve) -> int:
-    """The step from which a curve lies below the middle of its best level and its end."""
+    """The step from which a curve is below the middle of its best level and its end."""
     loss = curve.upside_down
     return loss.left((loss.best.value + loss.end.value) / 2.0)
 
 
 def course(curve: Curve) -> str:
     """``kl went from 0.1 to 20``."""
-    return f"{printable(curve.series.name)} went from {number(curve.start.value)} to {number(curve.end.value)}"
+    return f"{printable(curve.series.name)} {went(curve.start.value, curve.end.value)}"
 
 
 def wrong(curve: Curve, reward: Reward, said: str, remedy: str, since: int | None = None, *, kind: str = "") -> Finding:
-    """What harmed a policy: a failure where its reward surely fell, otherwise a warning."""
+    """What harmed a policy: a failure where its reward clearly fell, otherwise a warning."""
     said = f"{said}, while {reward.said}"
     return found(curve, said, remedy, since, fails=reward.fell, sure=reward.curve.sure, kind=kind)
 
@@ -75,7 +75,7 @@ def found(
     kind: str = "",
     measured: dict[str, float] | None = None,
 ) -> Finding:
-    """What is wrong with a curve; of few points, or where another curve beside it is not ``sure``, a warning.
+    """What is wrong with a curve; of few points, or where another curve next to it is not ``sure``, a warning.
     ``since``: where it began, of what was right before.
     """
     sure = sure and curve.sure

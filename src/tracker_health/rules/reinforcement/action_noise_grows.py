@@ -26,7 +26,7 @@ class ActionNoiseGrows(Probe):
         limits, whatever its mean is.
 
     How it decides:
-        Warn when the spread ends surely above `growth` times its start, and no reward that was logged surely rose.
+        Warn when the spread ends clearly above `growth` times its start, and no reward that was logged clearly rose.
 
     Known limits:
         A spread that falls to 0 too early is the matter of the entropy.
@@ -34,7 +34,7 @@ class ActionNoiseGrows(Probe):
     Worked example:
         policy_std: 1 1.2 1.5 2 3 4 6 9 12 16 20 26 33 40 41 41
         gives: start 1.1, peak 41, end 41
-        warn: 41 is surely above 10 times 1.1, and no reward was logged.
+        warn: 41 is clearly above 10 times 1.1, and no reward was logged.
 
     What to do:
         Lower the entropy bonus and the learning rate, normalise rewards, or bound the spread of the actions.

@@ -21,26 +21,26 @@ class ActsAtRandom(Probe):
     """At the end the policy still chooses among its actions at random.
 
     What it finds:
-        An entropy that lies at its maximum, that of even chances, to the end.
+        An entropy that is at its maximum, that of even chances, to the end.
 
     Why it matters:
         Whatever was learnt, actions do not depend on it.
 
     How it decides:
-        The maximum of a number of actions is its logarithm. The entropy's start must lie within `near` of that of 2 to
-        `most_actions` actions; of more they lie too close. Warn when no level lies further than `near` of the start
-        from it, and the reward is not known to have been learnt: it rose surely, by half of what its levels span, or it
-        solves the environment.
+        The maximum of a number of actions is its logarithm. The entropy's start must be within `near` of that of 2 to
+        `most_actions` actions; of more they are too close. Warn when no level is further than `near` of the start
+        from it, and the reward is not known to have been learnt: it rose clearly, by half of what its levels span, or
+        it solves the environment.
 
     Known limits:
         Policies of continuous actions have no maximum. They are left out where their spread is logged; elsewhere their
-        entropy may lie at such a number by chance.
+        entropy may be at such a number by chance.
 
     Worked example:
         entropy: 0.693 0.693 0.692 0.693 0.692 0.693 0.693 0.692 0.693 0.693 0.692 0.693
         train_reward: 20 22 21 20 22 21 20 21 22 21 20 21
         gives: start 0.693, peak 0.693, end 0.6925
-        warn: 0.693 is the logarithm of 2; no level lies further than 0.02 of it from it.
+        warn: 0.693 is the logarithm of 2; no level is further than 0.02 of it from it.
 
     What to do:
         Lower the entropy bonus. Print some advantages, and a weight of the policy before and after an update.

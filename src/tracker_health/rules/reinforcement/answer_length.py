@@ -34,14 +34,14 @@ class AnswerLength(Probe):
         length.
 
     How it decides:
-        Warn when the share of answers that are cut surely begins below `seldom_cut` and surely ends above
-        `most_cut`. Warn when the share lies surely above `often_cut` in the second half. That passes where more
+        Warn when the share of answers that are cut clearly begins below `seldom_cut` and clearly ends above
+        `most_cut`. Warn when the share is clearly above `often_cut` in the second half. That passes where more
         answers are right than at first, and where the share falls while the reward rises. Warn when lengths
-        that surely began above `empty` surely end below it. Where a param has the limit, lengths may go from
+        that clearly began above `empty` clearly end below it. Where a param has the limit, lengths may go from
         below `short` of it to above `full`. Then warn when a held-out reward or the share of right answers is
-        known, and did not likely rise. Where the reward stood, warn in two more cases. Lengths end surely below
-        `collapse` of their start, or surely above `explosion` times it. Each is a failure if the reward surely
-        fell. A reward stood when it did not likely rise, and rose by less than half of what its levels span.
+        known, and did not likely rise. Where the reward stalled, warn in two more cases. Lengths end clearly below
+        `collapse` of their start, or clearly above `explosion` times it. Each is a failure if the reward clearly
+        fell. A reward stalled when it did not likely rise, and rose by less than half of what its levels span.
 
     Known limits:
         A task whose answers all have the limit's length is cut always, and warned of.
@@ -50,7 +50,7 @@ class AnswerLength(Probe):
         cut_share: 0.9 1 1 0.9 1 1 1 0.9 1 1 1 1
         train_reward: 0.1 0.1 0 0.1 0.1 0.1 0 0.1 0.1 0 0.1 0.1
         gives: start 0.9, peak 1, end 1
-        warn: all answers are cut off, surely more than 0.2, and the reward did not rise.
+        warn: all answers are cut off, clearly more than 0.2, and the reward did not rise.
 
     What to do:
         Read some answers. Raise the limit (max_completion_length), penalise length, or mask what was cut off.

@@ -20,7 +20,7 @@ class ExploredInVain(Probe):
     """Exploration is over, and the reward never rose.
 
     What it finds:
-        A share of random actions that fell from nearly all to nearly none, beside a reward that stayed where random
+        A share of random actions that fell from nearly all to nearly none, next to a reward that stayed where random
         actions had it.
 
     Why it matters:
@@ -28,7 +28,7 @@ class ExploredInVain(Probe):
 
     How it decides:
         The share of random actions must begin above `begins` and end below `ends`. Warn when the reward never rose: it
-        does not likely end above its start, and no level lies surely above it, or by `rise` of the start's size. A
+        does not likely end above its start, and no level is clearly above it, or by `rise` of the start's size. A
         reward that solves the environment passes.
 
     Known limits:
@@ -38,7 +38,7 @@ class ExploredInVain(Probe):
         exploration: 1 0.8 0.6 0.4 0.2 0.05 0.05 0.05 0.05 0.05 0.05 0.05
         train_reward: -21 -20 -21 -20 -21 -20 -21 -21 -20 -21 -20 -21
         gives: start -21, peak -20.5, end -20.5
-        warn: random actions went from 1 to 0.05, and no level of the reward lies above the first.
+        warn: random actions went from 1 to 0.05, and no level of the reward is above the first.
 
     What to do:
         Look at what the agent is paid, and whether its targets move. Explore for longer, and with larger batches.

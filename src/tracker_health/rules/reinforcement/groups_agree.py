@@ -11,6 +11,7 @@ from tracker_health.report.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.reinforcement._policy import course, found
+from tracker_health.text import percent
 
 _REMEDY = "choose prompts that are solved sometimes, grade more finely, and make more answers to each"
 
@@ -26,10 +27,10 @@ class GroupsAgree(Probe):
         A group whose answers all get the same reward has advantages of 0. What the run costs goes into such groups.
 
     How it decides:
-        The share of groups without spread must surely lie above `most_flat` in the second half. Warn when it
+        The share of groups without spread must clearly be above `most_flat` in the second half. Warn when it
         also did in the first `early` of the run, when nothing was solved yet. Warn, too, when the reward for
-        right answers ends surely below `right`. It passes where right answers end likely above `solved` or
-        above their start, and where the share surely fell.
+        right answers ends clearly below `right`. It passes where right answers end likely above `solved` or
+        above their start, and where the share clearly fell.
 
     Known limits:
         A model that solves nearly all prompts from the start looks the same, where no part of the reward says so.
@@ -38,7 +39,7 @@ class GroupsAgree(Probe):
         train_reward: 0.5 0.52 0.51 0.55 0.57 0.6 0.62 0.61 0.63 0.62 0.63 0.64
         flat_share: 0.7 0.72 0.7 0.71 0.7 0.72 0.7 0.7 0.71 0.7 0.72 0.7
         gives: late 0.7
-        warn: groups without spread are 0.7 at first and 0.7 in the second half, surely more than 0.5.
+        warn: groups without spread are 0.7 at first and 0.7 in the second half, clearly more than 0.5.
 
     What to do:
         Choose prompts that the model solves sometimes, grade answers more finely, and raise the number of generations.
@@ -80,5 +81,5 @@ class GroupsAgree(Probe):
         if solved or better or not late.surely_above(self.most_flat) or not (always or few):
             return Finding.passed(f"{course(flat)}; {reward.said}", measured)
         beside = f", while {course(right)}" if few and right is not None else ""
-        said = f"{late.value:.0%} of all groups have no spread in the second half: {course(flat)}{beside}"
+        said = f"{percent(late.value)} of all groups have no spread in the second half: {course(flat)}{beside}"
         return found(flat, f"{said}; {reward.said}", _REMEDY, measured=measured, sure=reward.curve.sure)

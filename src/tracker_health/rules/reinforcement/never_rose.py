@@ -30,8 +30,8 @@ class NeverRose(Probe):
 
     How it decides:
         Only where a param names one of Gymnasium's environments that have a level at which they count as solved. Warn
-        when the reward ends surely below that level, and never rose. It does not likely end above its start, and no
-        level lies surely above it, or by `rise` of the start's size.
+        when the reward ends clearly below that level, and never rose. It does not likely end above its start, and no
+        level is clearly above it, or by `rise` of the start's size.
 
     Known limits:
         A run that was far too short for its task looks the same.
@@ -40,7 +40,7 @@ class NeverRose(Probe):
         param env_id: CartPole-v1
         train_reward: 22 21 22 23 22 21 22 22 21 22 23 22
         gives: start 22, peak 23, end 22.5
-        warn: no level lies 0.25 of it above 22, and CartPole counts as solved at 475.
+        warn: no level is 0.25 of it above 22, and CartPole counts as solved at 475.
 
     What to do:
         Print an observation, an action and its reward. Look at the sign of the reward, the discount, and whether

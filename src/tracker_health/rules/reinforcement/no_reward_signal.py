@@ -13,7 +13,7 @@ from tracker_health.facts.policy import Reward, answers_are_right, reward_of
 from tracker_health.report.result import Finding
 from tracker_health.roles import REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import printable
+from tracker_health.text import percent, printable
 from tracker_health.words.verdict import Verdict
 
 _SIGNALS = ("flat_share", "reward_spread", "grad_norm")
@@ -40,8 +40,8 @@ class NoRewardSignal(Probe):
     How it decides:
         A point is silent where no group has any spread, where rewards have none up to rounding, or where the
         gradient is exactly 0. Fail when by one of these a share `most_silent` of all points is silent. Warn
-        when in the second half the share of groups without spread lies surely above `most_flat`. It passes when
-        the reward surely rose, and where nearly all answers are right at the end. Then groups agree because the
+        when in the second half the share of groups without spread is clearly above `most_flat`. It passes when
+        the reward clearly rose, and where nearly all answers are right at the end. Then groups agree because the
         task is solved.
 
     Known limits:
@@ -94,12 +94,12 @@ class NoRewardSignal(Probe):
         late = flat is not None and flat.between(0.5, 1.0).surely_above(self.most_flat)
         measured = {"silent": silent}
         if reward.rose or answers_are_right(evidence) or not (silent >= self.most_silent or late):
-            said = f"{printable(signal.name)} is silent at {silent:.0%} of the points; {reward.said}"
+            said = f"{printable(signal.name)} is silent at {percent(silent)} of the points; {reward.said}"
             return Finding.passed(said, measured)
         if silent >= self.most_silent or flat is None:
-            said = f"{printable(signal.name)}: {_SAID[str(signal.role)]} at {silent:.0%} of {len(signal)} points"
+            said = f"{printable(signal.name)}: {_SAID[str(signal.role)]} at {percent(silent)} of {len(signal)} points"
         else:
-            said = f"{printable(flat.series.name)}: {flat.between(0.5, 1.0).value:.0%} of all groups had no spread"
+            said = f"{printable(flat.series.name)}: {percent(flat.between(0.5, 1.0).value)} of all groups had no spread"
         return Finding(
             verdict=Verdict.FAIL if silent >= self.most_silent else Verdict.WARN,
             message=f"{said}, which leaves nothing to learn from; {reward.said}",

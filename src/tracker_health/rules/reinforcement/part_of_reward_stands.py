@@ -26,11 +26,11 @@ class PartOfRewardStands(Probe):
         The policy learns what is easy to earn: a form, a length. The part that stays is often what was meant.
 
     How it decides:
-        Only where lengths of answers are logged, and parts whose values lie between 0 and 1. Warn when the total surely
-        rose, and a part rose by less than `least_rise` and ends surely below `least_end`.
+        Only where lengths of answers are logged, and parts whose values are between 0 and 1. Warn when the total
+        clearly rose, and a part rose by less than `least_rise` and ends clearly below `least_end`.
 
     Known limits:
-        A part that is rare by design, as a bonus, stays too. Penalties lie below 0 and are not looked at.
+        A part that is rare by design, as a bonus, stays too. Penalties are below 0 and are not looked at.
 
     Worked example:
         train_reward: 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9 0.9 0.9 0.9 0.9
@@ -71,7 +71,7 @@ class PartOfRewardStands(Probe):
         if rightness_rose(evidence):
             return Finding.skipped("more answers are right at the end")
         if not parts:
-            return Finding.skipped("no part of the reward lies between 0 and 1")
+            return Finding.skipped("no part of the reward is between 0 and 1")
         least = min(parts, key=lambda one: one.end.value)
         rise = least.end - least.start
         measured = {"rise": rise.value, "end": least.end.value}

@@ -27,8 +27,8 @@ class PolicyClipping(PolicyRule):
         is clipped the policy that learns is no longer the one that acted.
 
     How it decides:
-        Warn when the clip fraction of the second half lies surely above `most_clipped`, and the reward stood.
-        Fail when the reward surely fell. A reward stood when it did not likely rise, and rose by less than half
+        Warn when the clip fraction of the second half is clearly above `most_clipped`, and the reward stalled.
+        Fail when the reward clearly fell. A reward stalled when it did not likely rise, and rose by less than half
         of what its levels span.
 
     Known limits:
@@ -38,7 +38,7 @@ class PolicyClipping(PolicyRule):
         clip_fraction: 0.1 0.2 0.4 0.5 0.6 0.6 0.7 0.7 0.7 0.7 0.7 0.7 0.7 0.7 0.7 0.7
         train_reward: 20 22 19 21 20 19 21 20 22 20 19 21 20 21 20 20
         gives: start 0.15, peak 0.7, end 0.7
-        warn: 0.7 is surely above 0.4, and the reward stayed at 20.
+        warn: 0.7 is clearly above 0.4, and the reward stayed at 20.
 
     What to do:
         Lower the learning rate, the epochs or iterations over each batch, or stop a batch at a target KL.

@@ -33,13 +33,13 @@ class PolicyDivergence(PolicyRule):
         jumps, the policy has usually lost its language, and estimates of its gradient are worthless.
 
     How it decides:
-        A straight line's second half lies three times as high as its first. The KL blew up when its second half
-        lies surely above `growth` times its first half. It is far when its end lies surely above its first
+        A straight line's second half is three times as high as its first. The KL blew up when its second half
+        is clearly above `growth` times its first half. It is far when its end is clearly above its first
         value and `most`, or `most_of_answer` where its name says that it is a sum. That of one update
-        (approx_kl) is far when it surely lies above `of_update` in a `stretch` of the run. Warn of both when
-        the reward stood, or fell from its best level. Warn of a far one when the held-out reward did not likely
-        rise, or no more than `gone` of the entropy is left. Fail when the reward surely fell. With a
-        coefficient of 0, only growth counts. A reward stood when it did not likely rise, and rose by less than
+        (approx_kl) is far when it is clearly above `of_update` in a `stretch` of the run. Warn of both when
+        the reward stalled, or fell from its best level. Warn of a far one when the held-out reward did not likely
+        rise, or no more than `gone` of the entropy is left. Fail when the reward clearly fell. With a
+        coefficient of 0, only growth counts. A reward stalled when it did not likely rise, and rose by less than
         half of what its levels span.
 
     Known limits:
@@ -50,7 +50,7 @@ class PolicyDivergence(PolicyRule):
         kl: 0.01 0.02 0.02 0.03 0.03 0.04 0.05 0.06 0.5 5 20 30 30 30 31 30
         train_reward: 0.5 0.5 0.6 0.5 0.6 0.5 0.6 0.5 0.4 0.2 0.1 0 0 0 0 0
         gives: start 0.015, peak 30.5, end 30.5
-        fail: the KL ends at 30, surely above 1, and the reward fell from 0.5 to 0.
+        fail: the KL ends at 30, clearly above 1, and the reward fell from 0.5 to 0.
 
     What to do:
         Lower the learning rate, raise the KL coefficient (beta) and clip gradients. Continue from a checkpoint before
@@ -92,7 +92,7 @@ class PolicyDivergence(PolicyRule):
         return wrong(curve, reward, f"the policy left its course: {course(curve)}", _REMEDY, since)
 
     def _is_far(self, evidence: Evidence, curve: Curve) -> float:
-        """The limit beyond which the divergence lies: of one update in any quarter, of a reference at the end; else 0.
+        """The limit beyond which the divergence is: of one update in any quarter, of a reference at the end; else 0.
         With a coefficient of 0 nothing is meant to hold the policy, and only its growth counts.
         """
         if is_of_one_update(curve.series):
@@ -110,6 +110,6 @@ class PolicyDivergence(PolicyRule):
 
 
 def _held_out_stands(evidence: Evidence, reward: Reward) -> bool:
-    """Whether a held-out reward stood, and surely rose by less than half as much as that of training."""
+    """Whether a held-out reward stalled, and clearly rose by less than half as much as that of training."""
     held_out = reward_of(evidence, ("val_reward",))
     return held_out is not None and held_out.stood and held_out.rise.surely_below(reward.rise.value / 2.0)

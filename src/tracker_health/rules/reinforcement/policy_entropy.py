@@ -28,12 +28,12 @@ class PolicyEntropy(PolicyRule):
         forgetting: the model loses what it knew before.
 
     How it decides:
-        An entropy that begins above 0 collapsed when it ends surely below `collapse` of its start. It exploded
-        when it ends surely above `explosion` times its start. Warn when the reward stood. Warn, too, beside a
+        An entropy that begins above 0 collapsed when it ends clearly below `collapse` of its start. It exploded
+        when it ends clearly above `explosion` times its start. Warn when the reward stalled. Warn, too, next to a
         reward that rose, where no more than `gone` of the entropy is left. Either it went in the first `early`
         of the run, and the policy did not learn. Or the reward gains less than `late_gain` of its rise in the
-        second half, and the task is known to be unsolved: right answers stay surely below `right`, or the
-        environment's reward does. Fail when the reward surely fell. A reward stood when it did not likely rise,
+        second half, and the task is known to be unsolved: right answers stay clearly below `right`, or the
+        environment's reward does. Fail when the reward clearly fell. A reward stalled when it did not likely rise,
         and rose by less than half of what its levels span.
 
     Known limits:
@@ -44,7 +44,7 @@ class PolicyEntropy(PolicyRule):
         entropy: 2 1.8 1.5 1.2 0.8 0.4 0.2 0.1 0.05 0.04 0.03 0.03 0.02 0.02 0.02 0.02
         train_reward: 0.5 0.5 0.4 0.5 0.4 0.3 0.3 0.2 0.2 0.1 0.1 0.1 0.1 0.1 0.1 0.1
         gives: start 1.9, peak 1.9, end 0.02
-        fail: the entropy ends at 0.02, surely below 0.2 of 2, and the reward fell from 0.5 to 0.1.
+        fail: the entropy ends at 0.02, clearly below 0.2 of 2, and the reward fell from 0.5 to 0.1.
 
     What to do:
         Lower the learning rate. After a collapse, raise the temperature, the entropy bonus or the upper clipping bound.
@@ -95,7 +95,7 @@ class PolicyEntropy(PolicyRule):
         return harmless(curve, reward)
 
     def _is_gone_for_nothing(self, evidence: Evidence, curve: Curve, reward: Reward) -> bool:
-        """Whether next to no entropy is left from early on, or where the reward stands before the task is solved."""
+        """Whether next to no entropy is left from early on, or where the reward is before the task is solved."""
         early = curve.between(self.early, 1.0).surely_below(self.gone * curve.head.value)
         if early and not learnt(evidence, reward):
             return True

@@ -11,7 +11,7 @@ from tracker_health.evidence import FEWEST_LEVELS, Evidence, Need
 from tracker_health.facts.policy import entropy_of, learnt, reward_of
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number, short_name
+from tracker_health.text import number, percent, short_name
 from tracker_health.words.verdict import Verdict
 
 _REMEDY = "look whether the optimizer has the policy's parameters, and whether the policy's loss reaches them"
@@ -28,9 +28,9 @@ class PolicyStill(Probe):
         What samples are drawn with never changes. The value function may learn, and rewards may drift by luck.
 
     How it decides:
-        Two things must stand still, each of `min_points` points. The divergence lies below `still` in size at a share
+        Two things must stand still, each of `min_points` points. The divergence is below `still` in size at a share
         `most_still` of its points. The entropy changes by less than `entropy_change` of its largest size. Then warn. It
-        passes where the reward surely rose, by half of what its levels span.
+        passes where the reward clearly rose, by half of what its levels span.
 
     Known limits:
         One update a batch logs a divergence of 0 and learns: its entropy moves. Without an entropy nothing is said.
@@ -78,7 +78,8 @@ class PolicyStill(Probe):
         share = float(np.mean(np.abs(moved.series.values) < self.still))
         change = float(np.ptp(values) / max(float(np.abs(values).max()), self.still))
         measured = {"still_share": share, "change": change}
-        said = f"{short_name(moved.series.name)} is 0 at {share:.0%} of its points, the entropy changes by {change:.2%}"
+        said = f"{short_name(moved.series.name)} is 0 at {percent(share)} of its points"
+        said = f"{said}, the entropy changes by {percent(change)}"
         risen = reward is not None and learnt(evidence, reward)
         if share < self.most_still or change >= self.entropy_change or risen:
             return Finding.passed(said, measured)

@@ -35,11 +35,11 @@ class Preferences(Probe):
         become likely.
 
     How it decides:
-        Fail when the margin is one number at all points, or ends surely below its start. Warn when the log-probability
-        of chosen answers surely fell by more than `most_fall` of its start's size. Warn when in both halves a share of
-        held-out pairs surely below `reversed_below` is preferred rightly. Warn when in the second half pairs of
-        training are surely preferred rightly by more than half, and held-out pairs not likely. Both need
-        `min_evaluations`. It passes when the margin surely rose.
+        Fail when the margin is one number at all points, or ends clearly below its start. Warn when the log-probability
+        of chosen answers clearly fell by more than `most_fall` of its start's size. Warn when in both halves a share of
+        held-out pairs clearly below `reversed_below` is preferred rightly. Warn when in the second half pairs of
+        training are clearly preferred rightly by more than half, and held-out pairs not likely. Both need
+        `min_evaluations`. It passes when the margin clearly rose.
 
     Known limits:
         Labels that are swapped in the data look like a healthy run. Log-probabilities are sums over tokens, and wander

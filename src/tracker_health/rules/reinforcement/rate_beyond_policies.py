@@ -11,7 +11,7 @@ from tracker_health.facts.settings import Settings
 from tracker_health.report.result import Finding
 from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import setting
 from tracker_health.words.verdict import Verdict
 
 _OF_NETWORKS = (OBJECTIVE_LOSS, "train_loss", "grad_norm", "kl", "entropy", "entropy_loss")
@@ -30,8 +30,8 @@ class RateBeyondPolicies(Probe):
 
     How it decides:
         Only for networks, which a loss, a gradient, a divergence or an entropy in the log shows. Warn when the
-        highest learning rate is `most_rate` or more, and the reward stood, in an environment that does not
-        count as solved. A reward stood when it did not likely rise, and rose by less than half of what its
+        highest learning rate is `most_rate` or more, and the reward stalled, in an environment that does not
+        count as solved. A reward stalled when it did not likely rise, and rose by less than half of what its
         levels span.
 
     Known limits:
@@ -72,10 +72,10 @@ class RateBeyondPolicies(Probe):
             return Finding.skipped("no learning rate is known, or too little of a reward")
         measured = {"rate": rate}
         if rate < self.most_rate or not learnt_nothing(evidence, reward):
-            return Finding.passed(f"the learning rate is {number(rate)}; {reward.said}", measured)
+            return Finding.passed(f"the learning rate is {setting(rate)}; {reward.said}", measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"a learning rate of {number(rate)} is far beyond what policies train with, while {reward.said}",
+            message=f"a learning rate of {setting(rate)} is far beyond what policies train with, while {reward.said}",
             remedy="take a learning rate of 3e-4 for control, and of 1e-6 for language models",
             measured=measured,
             confidence="high" if reward.curve.sure else "low",

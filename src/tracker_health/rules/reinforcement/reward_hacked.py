@@ -29,13 +29,13 @@ class RewardHacked(Probe):
         healthy run. Only another measure of the task shows what was lost.
 
     How it decides:
-        The reward of training or of evaluations must have surely risen. Warn when that of evaluations, or one
-        of the rewards that make it up, surely fell from its start to its end. The fall must be more than
+        The reward of training or of evaluations must have clearly risen. Warn when that of evaluations, or one
+        of the rewards that make it up, clearly fell from its start to its end. The fall must be more than
         `least_fall` of its start's size and of what its levels span, and `least_share` of the reward's rise. A
         part does not count where more answers are right at the end. Warn, too, when the reward rose by more
         than `least_rise` of its start, and what was meant did not. It rose by less than `least_held_out`, and
         by less than `least_share` of the reward's rise. That is a held-out reward, or the share of right
-        answers. It must lie between 0 and 1, and end surely below `solved`.
+        answers. It must be between 0 and 1, and end clearly below `solved`.
 
     Known limits:
         A penalty may have to rise for a task to be done. If rewards conflict, one of them falls by design.

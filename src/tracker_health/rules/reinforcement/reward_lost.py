@@ -12,7 +12,7 @@ from tracker_health.facts.policy import is_solved, learnt, rewarded
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number, printable
+from tracker_health.text import contrast, number, printable
 from tracker_health.words.verdict import Verdict
 
 _BELOW = "look at the sign of the objective and of the advantages; then lower the learning rate"
@@ -33,12 +33,12 @@ class RewardLost(Probe):
         should rise. It shows a wrong sign, a policy that collapsed onto one action, or a target that never moves.
 
     How it decides:
-        Falls are compared with what the levels span. Fail when the reward ends surely below its start, by `least_fall`.
-        Warn when it surely rose and ends surely below its best level by `least_fall`, and by `lost_share` of its gain.
-        Warn when all levels are one number: of `constant_points` or more, or an evaluation's, surely below training
-        rewards that did not rise. It passes when the policy learnt: the reward surely rose, by half of what its levels
-        span, or the environment counts as solved. Training episodes count where no evaluation surely rose. Needs
-        `min_evaluations` or `min_points`.
+        Falls are compared with what the levels span. Fail when the reward ends clearly below its start, by
+        `least_fall`. Warn when it clearly rose and ends clearly below its best level by `least_fall`, and by
+        `lost_share` of its gain. Warn when all levels are one number: of `constant_points` or more, or an evaluation's,
+        clearly below training rewards that did not rise. It passes when the policy learnt: the reward clearly rose, by
+        half of what its levels span, or the environment counts as solved. Training episodes count where no evaluation
+        clearly rose. Needs `min_evaluations` or `min_points`.
 
     Known limits:
         A fall of one unit of the log's last digit does not count. Opponents that learn as well (self-play), costs to be
@@ -49,7 +49,7 @@ class RewardLost(Probe):
     Worked example:
         train_reward: 20 22 21 19 20 18 17 16 14 13 11 10 9 10 9 10 9 10 9 9
         gives: start 21, peak 19, end 9.25
-        fail: it ends at 9 and began at 20; the levels span about 12, and 11 is surely more than 0.3 of that.
+        fail: it ends at 9 and began at 20; the levels span about 12, and 11 is clearly more than 0.3 of that.
 
     What to do:
         Look at the sign of the objective and of the advantages, the learning rate, the policy's entropy, and how often
@@ -112,7 +112,7 @@ class RewardLost(Probe):
         most = fall.surely_above(least) and fall.value >= self.lost_share * reward.descent.value
         if not (below or (most and reward.descent.surely_above(0.0))):
             return None
-        start, peak, end = map(number, _levels(reward).values())
+        start, peak, end = contrast(*_levels(reward).values())
         came = (
             f"began at {start}" if below else f"rose from {start} to {peak} at {reward.series.where(reward.best_step)}"
         )
@@ -132,7 +132,7 @@ class RewardLost(Probe):
         rose = any(_rise(other).surely_above(0.0) for other in others)
         if not _is_constant(reward) or not (alone or (worse and not rose)):
             return None
-        stood = f"stood at {number(_levels(reward)['end'])} throughout, for {reward.points} points"
+        stood = f"stayed at {number(_levels(reward)['end'])} throughout, for {reward.points} points"
         said = f"{stood}: nothing that the agent did changed it"
         return _finding(Verdict.WARN, reward, said, _NEVER, int(reward.steps[0]), kind="constant")
 

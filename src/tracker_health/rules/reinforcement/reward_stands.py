@@ -29,10 +29,10 @@ class RewardStands(Probe):
         A constant mean shows that updates do not reach the model, are far too small, or point elsewhere.
 
     How it decides:
-        The spread of rewards must surely begin above 0, and the reward must have stood. A reward stood when it
+        The spread of rewards must clearly begin above 0, and the reward must have stalled. A reward stalled when it
         did not likely rise, and rose by less than half of what its levels span. Warn when the level of the
-        second half less that of the first surely stays below `least_rise` of that spread. Warn when the
-        divergence from a reference is 0 at all points: the policy never moved. It passes when the reward surely
+        second half less that of the first clearly stays below `least_rise` of that spread. Warn when the
+        divergence from a reference is 0 at all points: the policy never moved. It passes when the reward clearly
         rose, and says nothing where nearly all answers are right at the end.
 
     Known limits:
@@ -43,7 +43,7 @@ class RewardStands(Probe):
         train_reward: 0.4 0.41 0.39 0.4 0.4 0.41 0.4 0.39 0.4 0.41 0.4 0.4 0.39 0.4 0.41 0.4 0.4 0.39 0.4 0.41 0.4 0.4
         reward_spread: 0.3 0.31 0.3 0.29 0.3 0.31 0.3 0.3 0.29 0.3 0.3 0.31 0.3 0.3 0.3 0.29 0.3 0.3 0.3 0.31 0.3 0.3
         gives: start 0.405, peak 0.4025, end 0.4025
-        warn: from half to half it rose by about 0, surely less than 0.2 of the spread of 0.3.
+        warn: from half to half it rose by about 0, clearly less than 0.2 of the spread of 0.3.
 
     What to do:
         Check that the optimizer has the model's weights, and that rewards go to the answers that earned them. Then

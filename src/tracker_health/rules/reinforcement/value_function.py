@@ -27,18 +27,18 @@ class ValueFunction(PolicyRule):
         adds noise to every update.
 
     How it decides:
-        Warn when the explained variance of the second half lies surely below `least`, and the reward stood.
-        Fail when the reward surely fell. A reward stood when it did not likely rise, and rose by less than half
+        Warn when the explained variance of the second half is clearly below `least`, and the reward stalled.
+        Fail when the reward clearly fell. A reward stalled when it did not likely rise, and rose by less than half
         of what its levels span.
 
     Known limits:
-        Returns that hardly vary have no variance to explain.
+        Returns that barely vary have no variance to explain.
 
     Worked example:
         explained_variance: 0.1 0 -0.2 -0.5 -0.6 -0.5 -0.7 -0.6 -0.5 -0.6 -0.5 -0.6
         train_reward: 20 21 20 19 20 21 20 19 20 21 20 20
         gives: start 0.1, peak 0.1, end -0.55
-        warn: -0.6 is surely below -0.1, and the reward stayed at 20.
+        warn: -0.6 is clearly below -0.1, and the reward stayed at 20.
 
     What to do:
         Look at the value function's inputs, targets and learning rate; normalise rewards; share fewer layers with it.

@@ -33,8 +33,8 @@ class ValuesBeyond(Probe):
         and advantages are nothing but their error.
 
     How it decides:
-        Warn when the level of a loss of values in the second half lies surely above `most`, by its logarithm.
-        The reward must have stood, in an environment that does not count as solved. A reward stood when it did
+        Warn when the level of a loss of values in the second half is clearly above `most`, by its logarithm.
+        The reward must have stalled, in an environment that does not count as solved. A reward stalled when it did
         not likely rise, and rose by less than half of what its levels span.
 
     Known limits:
@@ -44,7 +44,7 @@ class ValuesBeyond(Probe):
         objective_loss value_loss: 2e5 3e5 2e5 3e5 4e5 3e5 4e5 5e5 4e5 5e5 4e5 5e5
         train_reward: -900 -880 -910 -890 -905 -900 -880 -910 -890 -900 -905 -890
         gives: late 450000
-        warn: 450,000 is surely above 100,000, and the reward stayed.
+        warn: 450,000 is clearly above 100,000, and the reward stayed.
 
     What to do:
         Normalise the rewards, lower the rate of the value function, clip its gradients and its loss.

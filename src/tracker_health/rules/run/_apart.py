@@ -1,4 +1,4 @@
-"""One rank beside the others of its training, for RUN005: where it left them, stopped, or became NaN."""
+"""One rank next to the others of its training, for RUN005: where it left them, stopped, or became NaN."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracker_health.evidence.numerics import lasts_from, local_noise, median, me
 @dataclass(frozen=True, kw_only=True)
 class Apart:
     """A rank apart from the others: the ``step`` from which, ``where`` that is in words, its ``level`` there and
-    ``theirs``, and ``share``: how far it lies from them, over their level.
+    ``theirs``, and ``share``: how far it is from them, over their level.
     """
 
     rank: int
@@ -73,7 +73,7 @@ def stopped(both: Beside, share: float, points: int) -> Iterator[Apart]:
 
 
 def left(both: Beside, limits: Limits) -> Iterator[Apart]:
-    """The ranks whose curve lies surely outside of the others for the rest of the run."""
+    """The ranks whose curve is clearly outside of the others for the rest of the run."""
     for row, rank in enumerate(both.numbers):
         own, others = both.values[row], np.delete(both.values, row, axis=0)
         centre = both.median_of_others(row)
@@ -89,7 +89,7 @@ def left(both: Beside, limits: Limits) -> Iterator[Apart]:
 def _left_at(
     own: FloatArray, others: FloatArray, centre: FloatArray, limits: Limits
 ) -> tuple[int, int, float, float, float] | None:
-    """The last point of the first block of the stretch, to the end, in which the rank lies outside; the size of a
+    """The last point of the first block of the stretch, to the end, in which the rank is outside; the size of a
     block; its level over the stretch, theirs, and how far apart these are over the scale.
     """
     ends, size = _blocks(len(own), limits)
@@ -124,12 +124,12 @@ def _medians(values: FloatArray, ends: IntArray, size: int) -> FloatArray:
 
 
 def _error(apart: FloatArray, end: int, size: int) -> float:
-    """The standard error of a block's distance, by the noise of it and the blocks beside it."""
+    """The standard error of a block's distance, by the noise of it and the blocks next to it."""
     near = apart[max(0, end - 2 * size + 1) : end + size + 1]
     return median_error(local_noise(near), size)
 
 
 def _spread(others: FloatArray, centre: FloatArray, ends: IntArray, size: int) -> FloatArray:
-    """How far the others lie from their own middle, at each block: of one alone that is not known."""
+    """How far the others are from their own middle, at each block: of one alone that is not known."""
     rows = [_medians(np.where(np.isfinite(one), one, centre) - centre, ends, size) for one in others]
     return np.asarray(np.max(np.abs(rows), axis=0))

@@ -54,7 +54,7 @@ def _trained(evidence: Evidence, min_points: int) -> bool:
 
 def _may_go_on_elsewhere(evidence: Evidence) -> bool:
     """Whether all that is known is an exception in a stream that holds no history, while another source does: what is
-    caught in one stream goes on in another.
+    caught in one stream continues in another.
     """
     trouble, log = fatal_trouble(evidence.text_log), evidence.text_log
     outside = ending_outside_the_log(evidence.info)

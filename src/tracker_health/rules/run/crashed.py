@@ -35,7 +35,7 @@ class Crashed(Probe):
 
     Known limits:
         After an exception in the console at most 200 lines may follow, and 5 where the tracker calls the run finished.
-        In a console without history, beside one elsewhere, it is a warning.
+        In a console without history, next to one elsewhere, it is a warning.
         `raise SystemExit(3)`, and `sys.exit` within `asyncio.run`, are seen by `exec` alone; behind a shell, by
         nobody. A machine that lost its power prints nothing.
 

@@ -19,7 +19,7 @@ class Killed(Probe):
     """Something outside of the script ended the run.
 
     What it finds:
-        A run that was killed, interrupted or preempted, or that claims to go on and has been silent for hours.
+        A run that was killed, interrupted or preempted, or that claims to be running and has been silent for hours.
 
     Why it matters:
         Trackers show such a run as running, or as one that just stopped. Its last checkpoint and its last metrics are
@@ -34,8 +34,8 @@ class Killed(Probe):
 
     Known limits:
         A run that logs less often than every `stale_after` is flagged until it logs again. Without `exec` nothing sees
-        a signal. The run then claims to go on, and is found silent later. A run that lost its connection to W&B looks
-        like one that was killed.
+        a signal. The run then claims to be running, and is found silent later. A run that lost its connection to W&B
+        looks like one that was killed.
 
     Worked example:
         param max_steps: 1000

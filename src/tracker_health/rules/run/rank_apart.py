@@ -9,7 +9,7 @@ from tracker_health.evidence import Evidence, Need, Part, beside
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.run._apart import Apart, Limits, left, stopped, turned_nonfinite
-from tracker_health.text import count, number, short_name
+from tracker_health.text import contrast, count, short_name
 from tracker_health.words.verdict import Verdict
 
 _ROLES = ("train_loss", "val_loss")
@@ -20,18 +20,18 @@ class RankApart(Probe):
     """One rank of a training of several processes left the others.
 
     What it finds:
-        A rank whose loss lies surely outside of the others' for the rest of the run. Also one whose loss is NaN where
+        A rank whose loss is clearly outside of the others' for the rest of the run. Also one whose loss is NaN where
         theirs is finite, or ends long before theirs.
 
     Why it matters:
         Its gradients go into every update. A rank with broken data spoils all of the training. So does one that takes
-        no part any more. The curve of rank 0 hardly shows it.
+        no part any more. The curve of rank 0 barely shows it.
 
     How it decides:
         The ranks are taken side by side in at most `blocks` parts of `block` steps or more. A rank has left where it
         stays on one side of the others' median to the end. That must be so for `rest` of the run, and for `fewest`
         parts or more, each by 1.5 standard errors. All together its distance must be above three standard errors, and
-        above `spreads` times what the others lie apart. It must also be above `least` of their level, to which `floor`
+        above `spreads` times what the others are apart. It must also be above `least` of their level, to which `floor`
         of what their loss moved is added. That is a warning. So is a rank that logged nothing in the last `early` of
         the others' steps, and missed `points` of its own or more. A rank whose last `points` values are not finite
         fails, where the others' are.
@@ -47,7 +47,7 @@ class RankApart(Probe):
         rank 1: 1*15
         rank 2: 2*15
         gives: rank 2, share 1, step 0
-        warn: rank 2 lies 1 above the others' level of 1, which is more than `least` of it, and does so to the end.
+        warn: rank 2 is 1 above the others' level of 1, which is more than `least` of it, and stays so to the end.
 
     What to do:
         Compare the rank's shard of the data with the others': labels, order, decoding. Look at its console and its
@@ -72,7 +72,7 @@ class RankApart(Probe):
         float, Threshold("share of what the loss moved that is added to the level", "fraction", "benchmarks/ranks.py",
                          ge=0)
     ] = 0.1  # fmt: skip
-    spreads: Annotated[float, Threshold("distance, in times of how far the others lie apart", "", "design", ge=1)] = 4.0
+    spreads: Annotated[float, Threshold("distance, in times of how far the others are apart", "", "design", ge=1)] = 4.0
     blocks: Annotated[int, Threshold("parts that curves are compared in, at most", "", "design", ge=4)] = 20
     block: Annotated[int, Threshold("steps in a part, at least", "points", "design", ge=3)] = 5
     rest: Annotated[
@@ -107,7 +107,7 @@ class RankApart(Probe):
             return _found(Verdict.FAIL, "nonfinite", message, one)
         out = [apart for both in several for apart in left(both, limits)]
         if out:
-            # Of two ranks each lies as far from the other.
+            # Of two ranks each is as far from the other.
             worst = max(out, key=lambda apart: (round(apart.share, 1), apart.level))
             message = f"rank {worst.rank} left the others from {worst.where}: {_levels(worst)}"
             return _found(Verdict.WARN, "left", message, worst)
@@ -117,11 +117,12 @@ class RankApart(Probe):
             message = f"rank {one.rank} logged nothing after {one.where}, and the others went on: {_levels(one)}"
             return _found(Verdict.WARN, "stopped", message, one)
         ranks = count(max(len(both.numbers) for both in several), "rank")
-        return Finding.passed(f"the losses of {ranks} lie together")
+        return Finding.passed(f"the losses of {ranks} stay together")
 
 
 def _levels(one: Apart) -> str:
-    return f"its {short_name(one.metric)} is {number(one.level)}, theirs {number(one.theirs)}"
+    own, others = contrast(one.level, one.theirs)
+    return f"its {short_name(one.metric)} is {own}, theirs {others}"
 
 
 def _found(verdict: Verdict, kind: str, message: str, one: Apart) -> Finding:

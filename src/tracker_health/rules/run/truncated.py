@@ -11,7 +11,7 @@ from tracker_health.facts.never_updated import SKIPPED, behind
 from tracker_health.facts.scores import HELD_OUT, rests
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import count, number
+from tracker_health.text import count, number, percent
 from tracker_health.words.ending import Ended
 from tracker_health.words.verdict import Verdict
 
@@ -33,7 +33,7 @@ class Truncated(Probe):
         is below `min_fraction` of the plan, and more than the last of `many_epochs` or more is missing. A run that goes
         on, was set up to stop early, or ended in an error passes, and so does a checkpoint of mid-training. So does one
         that finished `rest` evaluations or more after a held-out loss or score was best. Warn, too, where a whole run's
-        optimizer counts less than half of the steps, and these are surely no batches.
+        optimizer counts less than half of the steps, and these are clearly no batches.
 
     Known limits:
         A run without a recorded plan is skipped. So is one whose steps are only in the log and of an unknown kind. A
@@ -41,10 +41,10 @@ class Truncated(Probe):
         there too, the run is skipped. A run that stopped early by the training loss, without recording it, looks like
         one that was cut off. A `patience` in the params, the checkpoint or the console counts as a record. In a log of
         every k-th epoch a run counts as done up to the next point. A mid-training checkpoint counts if the next one of
-        its folder is overdue by three times, and by five minutes. Steps that may be rows or samples count beside a
+        its folder is overdue by three times, and by five minutes. Steps that may be rows or samples count next to a
         checkpoint's own, or where a metric has a point for each epoch. Where steps and epochs are planned, whichever
         comes first ends the run. An optimizer that was made again for a second stage looks like one that lost its
-        state. So does a copied folder in which training goes on.
+        state. So does a copied folder in which training continues.
 
     Worked example:
         param max_steps: 1000
@@ -102,7 +102,7 @@ class Truncated(Probe):
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         stopping, rested = early_stopping(evidence), rests(evidence, self.rest)
         if progress.snapshot or stopping or rested:
-            why = "the run goes on, or this is a checkpoint of its middle"
+            why = "the run is still running, or this is a checkpoint of its middle"
             if stopping or rested:
                 why = f"early stopping was on ({stopping})" if stopping else f"it may have been stopped early: {rested}"
             return Finding(
@@ -110,7 +110,7 @@ class Truncated(Probe):
             )
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the run ended after {share} ({'at most ' * bool(progress.unlogged)}{progress.fraction:.0%})",
+            message=f"the run ended after {share} ({'at most ' * bool(progress.unlogged)}{percent(progress.fraction)})",
             remedy="resume from the last checkpoint, or look in the console log for what stopped it",
             measured=measured,
             kind="unfinished",
@@ -137,7 +137,7 @@ def _whole(evidence: Evidence, progress: Progress, share: str, measured: dict[st
         return Finding(verdict=Verdict.PASS, message=f"{share} were done; {counted}", measured=measured)
     return Finding(
         verdict=Verdict.WARN,
-        message=f"the run came through {share}, but {counted} ({progress.updates / progress.done:.0%}): "
+        message=f"the run came through {share}, but {counted} ({percent(progress.updates / progress.done)}): "
         f"the others were skipped, or its state was lost when the run was resumed",
         remedy=SKIPPED,
         measured=measured,

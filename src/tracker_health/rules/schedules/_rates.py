@@ -15,8 +15,8 @@ from tracker_health.facts.rates import learning_rates
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """The rates of the group with the highest one, and the training loss beside them. ``tiny``: a rate over the peak
-    that is next to nothing.
+    """The rates of the group with the highest one, and the training loss next to them. ``tiny``: a rate over the peak
+    that is almost zero.
     """
 
     series: Series
@@ -61,7 +61,7 @@ class Rates:
 
     @property
     def where(self) -> tuple[int, ...]:
-        """The step from which the rate lay at its floor, or all steps of a rate that never came down."""
+        """The step from which the rate was at its floor, or all steps of a rate that never came down."""
         steps = self.series.steps
         return (self.floor_step,) if self.floor < self.peak else (int(steps[0]), int(steps[-1]))
 
@@ -81,7 +81,7 @@ class Rates:
 
     @property
     def loss_fell_until_the_floor(self) -> bool:
-        """Whether the loss was surely falling as the rate came down to its floor."""
+        """Whether the loss was clearly falling as the rate came down to its floor."""
         if self.loss is None:
             return False
         half = self.loss.steps[0] + 0.5 * (self.floor_step - self.loss.steps[0])
@@ -90,7 +90,7 @@ class Rates:
     def is_rounded(self, share: float) -> bool:
         """Whether the log shows rates of 0 because it rounds them.
 
-        Its last digit is at least this share of the peak. The loss surely falls behind the last rate that is not 0, or
+        Its last digit is at least this share of the peak. The loss clearly falls behind the last rate that is not 0, or
         ends lower where all are 0.
         """
         above = np.flatnonzero(self.values)

@@ -1,4 +1,4 @@
-"""What a checkpoint and the params say of the learning rate's schedule, beside the metrics."""
+"""What a checkpoint and the params say of the learning rate's schedule, next to the metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from tracker_health.evidence import Evidence, SavedSchedule, Series, StepUnit, is_of_the_end
 from tracker_health.evidence.numerics import is_as_logged
 from tracker_health.facts.intent import early_stopping, optimizers_named
-from tracker_health.text import count, number, printable
+from tracker_health.text import count, number, printable, setting
 from tracker_health.words.ending import Ended
 
 LOSSES = ("train_loss", "val_loss")
@@ -49,7 +49,7 @@ def groups_far_apart(evidence: Evidence, most: float) -> str:
     low, high = min(filter(None, rates), default=0.0), max(rates, default=0.0)
     if len(rates) < len(began) or high / most <= low:
         return ""
-    beside = f"{number(low)}, another one of {number(high)}: the first hardly moves"
+    beside = f"{setting(low)}, another one of {setting(high)}: the first barely moves"
     return f"a group of parameters has a learning rate of {beside}"
 
 

@@ -20,7 +20,7 @@ class GroupsApart(Probe):
         A group of the optimizer whose learning rate is orders of magnitude below that of another group.
 
     Why it matters:
-        Its parameters hardly move, and nothing reports it: the rate that people look at is that of another group.
+        Its parameters barely move, and nothing reports it: the rate that people look at is that of another group.
 
     How it decides:
         By the rates that the groups of a lone optimizer began with. Warn when the lowest that is not 0 is less

@@ -10,7 +10,7 @@ from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.schedules._rates import Rates, levelled_off, rates_of
 from tracker_health.rules.schedules._schedules import STEPS_OF_SCHEDULE, endless_warm_up
-from tracker_health.text import number
+from tracker_health.text import contrast, number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -28,9 +28,9 @@ class Schedule(Probe):
     How it decides:
         Of `min_points` logged rates or more, those of the group with the highest; without any, what a saved
         scheduler gives. Fail when every rate is 0. Warn when more than `zero_share` of them are `almost_zero`
-        of the peak. A log that rounds them is excused where the loss surely falls: its last digit is
-        `floor_rate` of the peak. Warn when as many lie at a floor of `floor_rate` of the peak or less, which
-        was reached gradually while the loss surely fell. Warn when the rate only rose, `least_rises` times or
+        of the peak. A log that rounds them is excused where the loss clearly falls: its last digit is
+        `floor_rate` of the peak. Warn when as many are at a floor of `floor_rate` of the peak or less, which
+        was reached gradually while the loss clearly fell. Warn when the rate only rose, `least_rises` times or
         more, to over twice its first value, and stood last no longer than before. A loss that came down and
         whose last quarter has less than `late_share` of the descent excuses that. Without any rates, warn when
         a warm-up of the params is more than twice the plan.
@@ -61,7 +61,7 @@ class Schedule(Probe):
         float, Threshold("share of the points at a rate of almost 0, or at the floor", "fraction", "design", gt=0, le=1)
     ] = 0.5
     almost_zero: Annotated[
-        float, Threshold("rate over the peak that is next to nothing", "ratio", "design", ge=0, le=1)
+        float, Threshold("rate over the peak that is almost zero", "ratio", "design", ge=0, le=1)
     ] = 1e-6
     floor_rate: Annotated[
         float, Threshold("floor over the peak at which little is learnt", "ratio", "design", ge=0, le=1)
@@ -90,7 +90,8 @@ class Schedule(Probe):
             return Finding.skipped(f"fewer than {self.min_points} learning rates are known")
         said = self._of_rates(rates, settled)
         if not said:
-            said = f"the learning rate peaks at {number(rates.peak)} and ends at {number(rates.end)}"
+            peak, end = contrast(rates.peak, rates.end)
+            said = f"the learning rate peaks at {peak} and ends at {end}"
             return Finding.passed(said, rates.measured, sure=rates.peak > 0.0 and not self._is_idle(rates))
         return Finding(
             verdict=Verdict.WARN if rates.peak else Verdict.FAIL,
@@ -107,12 +108,13 @@ class Schedule(Probe):
         peak, resting = number(rates.peak), rates.share_below(rates.floor)
         low = resting > self.zero_share and rates.floor <= self.floor_rate * rates.peak
         if self._is_idle(rates):
-            share = f"for {rates.share_below(0.0):.0%} of the run, after a peak of {peak}"
+            share = f"for {percent(rates.share_below(0.0))} of the run, after a peak of {peak}"
             said = f"the learning rate is 0 {share if rates.peak else f'at all {len(rates.values)} points'}"
             return "" if rates.is_rounded(self.floor_rate) else said
         if low and rates.came_down_gradually and rates.loss_fell_until_the_floor:
-            where = f"at its floor of {number(rates.floor)} for {resting:.0%} of the run, after a peak of {peak}"
-            return f"the learning rate lay {where}: the loss was still falling when it came there"
+            where = f"at its floor of {number(rates.floor)} for {percent(resting)} of the run, after a peak of {peak}"
+            return f"the learning rate was {where}: the loss was still falling when it came there"
         if rates.rises_to_the_end(self.least_rises) and not settled:
-            return f"the learning rate was still rising when the run ended, from {number(rates.first)} to {peak}"
+            first, last = contrast(rates.first, rates.peak)
+            return f"the learning rate was still rising when the run ended, from {first} to {last}"
         return ""

@@ -10,7 +10,7 @@ from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.schedules._rates import levelled_off
 from tracker_health.rules.schedules._schedules import STEPS_OF_SCHEDULE, share_done
-from tracker_health.text import count, number
+from tracker_health.text import count, number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -22,7 +22,7 @@ class ScheduleLength(Probe):
         A scheduler that was stepped once per epoch though it counts steps, or once per step though it counts epochs.
 
     Why it matters:
-        The rate hardly came down in the whole run, or it came down and rose again many times.
+        The rate barely came down in the whole run, or it came down and rose again many times.
 
     How it decides:
         The saved state says how many steps the schedule has, and how many it took. Warn when it took
@@ -83,4 +83,4 @@ class ScheduleLength(Probe):
         said = f"the schedule was laid out for {count(int(laid_out), 'step')} and took {number(stepped)}"
         if schedule.period and stepped >= self.most_waves * schedule.period:
             return f"{said}: the rate came down and rose again {int(stepped / schedule.period)} times"
-        return f"{said} ({stepped / laid_out:.1%})" if stepped < self.least_stepped * done * laid_out else ""
+        return f"{said} ({percent(stepped / laid_out)})" if stepped < self.least_stepped * done * laid_out else ""

@@ -10,7 +10,7 @@ from tracker_health.evidence import Evidence, Need
 from tracker_health.evidence.numerics import median
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -31,7 +31,7 @@ class IdleAccelerator(Probe):
 
     Known limits:
         Utilisation shows that a kernel ran, not how well. Small models leave a device idle, and nothing is wrong with
-        them. That is why the rule has no vote. None of the runs whose truth is known records an accelerator.
+        them. That is why the rule is informational. None of the runs whose truth is known records an accelerator.
 
     What to do:
         More loader workers, larger batches, data on a faster disk or in memory.
@@ -63,15 +63,14 @@ class IdleAccelerator(Probe):
         if busy:
             measured["utilisation"] = max(busy)
             if max(busy) < self.utilisation:
-                found.append(
-                    f"the busiest device was used {number(max(busy))} % of the time in the second half of the run"
-                )
+                used = f"{number(max(busy))} %"
+                found.append(f"the busiest device was used {used} of the time in the second half of the run")
         if data and step and max(step) > 0:
             measured["data_share"] = max(data) / max(step)
             if measured["data_share"] > self.data_share:
-                found.append(f"{measured['data_share']:.0%} of a step's time went into waiting for data")
+                found.append(f"{percent(measured['data_share'])} of a step's time went into waiting for data")
         if not measured:
-            return Finding(verdict=Verdict.SKIP, message="there is no time of whole steps beside the time for data")
+            return Finding(verdict=Verdict.SKIP, message="there is no time of whole steps next to the time for data")
         if not found:
             return Finding(verdict=Verdict.PASS, message="the accelerator was at work", measured=measured)
         return Finding(

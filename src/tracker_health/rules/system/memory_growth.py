@@ -8,7 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import Curve, Evidence, Need
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -17,7 +17,7 @@ class MemoryGrowth(Probe):
     """Memory rises steadily: a leak.
 
     What it finds:
-        Memory of the device or the host that goes on growing after warm-up.
+        Memory of the device or the host that keeps growing after warm-up.
 
     Why it matters:
         Sooner or later the process is killed for it, often hours into a run.
@@ -29,7 +29,7 @@ class MemoryGrowth(Probe):
 
     Known limits:
         A cache that fills evenly to the very end of the run looks the same. So do other programs, where the memory of
-        the whole machine is recorded. That is why the rule has no vote. Only two of the runs whose truth is known
+        the whole machine is recorded. That is why the rule is informational. Only two of the runs whose truth is known
         record memory.
 
     What to do:
@@ -61,11 +61,11 @@ class MemoryGrowth(Probe):
         growth, goes_on, curve = max(map(self._growth, every), key=lambda one: one[0])
         measured, name = {"growth": growth}, curve.series.name
         if not (growth >= self.growth and goes_on):
-            message = f"memory grew by {growth:.0%} after warm-up"
+            message = f"memory grew by {percent(growth)} after warm-up"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{name} rose steadily after warm-up, by {growth:.0%} to {number(curve.end.value)}",
+            message=f"{name} rose steadily after warm-up, by {percent(growth)} to {number(curve.end.value)}",
             remedy="look for tensors kept with their graph, growing lists, and loader workers that copy",
             measured=measured,
         )

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need, Series
-from tracker_health.facts.accuracy import NEEDS, Shares, measures, percent, wrong
+from tracker_health.facts.accuracy import NEEDS, Shares, accuracy_said, measures, wrong
 from tracker_health.facts.chance import Chance, chance_of_accuracy, chance_of_classes, chance_of_level
 from tracker_health.facts.classes import vocabulary
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -20,7 +21,7 @@ class AccuracyAtChance(Probe):
     """The accuracy is that of guessing, all along.
 
     What it finds:
-        An accuracy, or an area under the ROC curve, that stays at the level of guessing. It is that of the validation
+        An accuracy, or an area under the ROC curve, that stays at chance level. It is that of the validation
         samples, or of the training samples if there are no others.
 
     Why it matters:
@@ -30,8 +31,8 @@ class AccuracyAtChance(Probe):
     How it decides:
         Guessing is one in the number of classes, of the area one half. An unknown number of classes is the one
         that LOS006 finds, or else one that fits accuracy and first loss. It needs `min_points` values. Warn
-        when neither the best, nor the end, nor the second half is surely above guessing. Above means by
-        `tolerance`, or by `of_chance` of guessing if that is less. Surely less than `learnt` of the way from
+        when neither the best, nor the end, nor the second half is clearly above guessing. Above means by
+        `tolerance`, or by `of_chance` of guessing if that is less. Clearly less than `learnt` of the way from
         guessing to 1 must have been learnt. Fail when the accuracies of both sets stay there, of a known number
         of classes.
 
@@ -77,7 +78,7 @@ class AccuracyAtChance(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         if is_of_another_model(evidence):
             return Finding.skipped(OF_ANOTHER_MODEL)
-        said = "no level of guessing is known, or too few values"
+        said = "no chance level is known, or too few values"
         passed = Finding.skipped(said)
         for shares in measures(evidence, self.min_points):
             chance = _chance(shares, evidence)
@@ -85,12 +86,13 @@ class AccuracyAtChance(Probe):
                 return self._at_chance(shares, chance)
             if chance is not None and passed.verdict is Verdict.SKIP:
                 measured = {"end": shares.end, "chance": chance.share}
-                said = f"the {shares.name} ends at {percent(shares.end)}, guessing has {percent(chance.share)}"
+                end, guessed = contrast(shares.end, chance.share, show=accuracy_said)
+                said = f"the {shares.name} ends at {end}, guessing has {guessed}"
                 passed = Finding.passed(said, measured)
         return passed
 
     def _guesses(self, shares: Series, chance: Chance) -> bool:
-        """Whether nothing was surely learnt, and surely no more than a little could have been."""
+        """Whether nothing was clearly learnt, and clearly no more than a little could have been."""
         curve, guessing = wrong(shares), 1.0 - chance.share
         if curve is None:
             return False
@@ -102,11 +104,12 @@ class AccuracyAtChance(Probe):
 
     def _at_chance(self, shares: Shares, chance: Chance) -> Finding:
         total = chance.told and shares.train is not None and self._guesses(shares.train, chance)
-        said = f"the {shares.whose} {shares.name} stays at {percent(shares.end)}, guessing has {percent(chance.share)}"
+        end, guessed = accuracy_said(shares.end), accuracy_said(chance.share)
+        said = f"the {shares.whose} {shares.name} stays at {end}, guessing has {guessed}"
         measured: dict[str, float | int] = {"end": shares.end, "chance": chance.share, "points": len(shares.judged)}
         if shares.train is not None and shares.held_out is not None:
             measured["train_end"] = Shares(shares.name, shares.train, None).end
-            said += f"; of the training samples {percent(measured['train_end'])} are right"
+            said += f"; of the training samples {accuracy_said(measured['train_end'])} are right"
         return _finding(Verdict.FAIL if total else Verdict.WARN, said, measured, shares)
 
 

@@ -9,12 +9,13 @@ from typing import Annotated
 import numpy as np
 
 from tracker_health.evidence import Curve, Evidence, Need
-from tracker_health.facts.accuracy import NEEDS, Shares, measures, percent, wrong
+from tracker_health.facts.accuracy import NEEDS, Shares, accuracy_said, measures, wrong
 from tracker_health.facts.chance import Chance, chance_of_start
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -31,16 +32,16 @@ class AccuracyGap(Probe):
         prepared differently. After a fall, the last checkpoint is not the best one.
 
     How it decides:
-        From the share `late` of the run on, the gap has to be surely more than `gap_share` of what the training
+        From the share `late` of the run on, the gap has to be clearly more than `gap_share` of what the training
         accuracy gained since guessing. That is `least_gain` at least. Without a training accuracy, the wrong
-        answers count that its cross-entropy leaves room for. Warn also when the validation accuracy ends surely
+        answers count that its cross-entropy leaves room for. Warn also when the validation accuracy ends clearly
         below its best: by `least_fall` and `fall_share` of its gain. Meanwhile that of the training must have
-        lost no more than `train_lost`, and the validation loss lie surely above its best. It needs `min_points`
+        lost no more than `train_lost`, and the validation loss be clearly above its best. It needs `min_points`
         points.
 
     Known limits:
         Needs 5 evaluations. A loss of both accuracies is a divergence, which the loss shows. An accuracy of another
-        task than the training's, or of whole sequences beside that of tokens, does not count as a smaller gain.
+        task than the training's, or of whole sequences next to that of tokens, does not count as a smaller gain.
 
     Worked example:
         train_accuracy: 0.3 0.5 0.7 0.8 0.9 0.95 0.98 0.99 1 1 1 1
@@ -103,10 +104,10 @@ class AccuracyGap(Probe):
             if finding is not None:
                 return finding
         shares = known[0][0]
-        return Finding.passed(f"the validation {shares.name} ends at {percent(shares.end)}", {"end": shares.end})
+        return Finding.passed(f"the validation {shares.name} ends at {accuracy_said(shares.end)}", {"end": shares.end})
 
     def _apart(self, shares: Shares, curve: Curve, train: Curve | None, chance: Chance | None) -> Finding | None:
-        """The finding that the two lie too far apart."""
+        """The finding that the two are too far apart."""
         if train is None:
             return None
         reached, followed = (one.between(self.late, 1.0) for one in (train, curve))
@@ -116,16 +117,13 @@ class AccuracyGap(Probe):
         gain, gap = began - reached.value, followed - reached
         if gain < self.least_gain or not gap.surely_above(at_first + self.gap_share * gain):
             return None
-        rose = f"rose from {percent(1.0 - began)} to {percent(1.0 - reached.value)}"
-        least = f"is at least {percent(1.0 - reached.value)}, as its loss shows"
+        first, last, other = contrast(1.0 - began, 1.0 - reached.value, 1.0 - followed.value, show=accuracy_said)
+        went = f"rose from {first} to {last}" if shares.train is not None else f"is at least {last}, as its loss shows"
         measured = {"start": 1.0 - began, "train_end": 1.0 - reached.value, "val_end": 1.0 - followed.value}
-        return _finding(
-            f"the training {shares.name} {rose if shares.train is not None else least}, that of the validation samples "
-            f"is {percent(1.0 - followed.value)}: most of the gain holds for the training samples only",
-            measured | {"gap_share": (gap.value - at_first) / gain},
-            curve,
-            int(curve.series.steps[0]),
-        )
+        measured["gap_share"] = (gap.value - at_first) / gain
+        said = f"the training {shares.name} {went}, that of the validation samples is {other}"
+        said = f"{said}: most of the gain holds for the training samples only"
+        return _finding(said, measured, curve, int(curve.series.steps[0]))
 
     def _fell(
         self, shares: Shares, curve: Curve, train: Curve | None, chance: Chance | None, evidence: Evidence
@@ -141,7 +139,8 @@ class AccuracyGap(Probe):
             return None
         high, end = 1.0 - curve.best.value, 1.0 - curve.end.value
         where, measured = curve.series.where(curve.best_step), {"best": high, "end": end, "best_step": curve.best_step}
-        said = f"the validation {shares.name} fell from {percent(high)} about {where} to {percent(end)}"
+        best, last = contrast(high, end, show=accuracy_said)
+        said = f"the validation {shares.name} fell from {best} about {where} to {last}"
         found, what = _finding(said, measured, curve, curve.best_step), f"the best validation {shares.name}"
         return replace(found, onset=Onset.on(curve.series, curve.best_step, what, is_best=True))
 

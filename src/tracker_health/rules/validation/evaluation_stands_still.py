@@ -12,7 +12,7 @@ from tracker_health.evidence.numerics import coarseness
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import number, went
 from tracker_health.words.verdict import Verdict
 
 
@@ -30,7 +30,7 @@ class EvaluationStandsStill(CurveRule):
 
     How it decides:
         Warn when the last `min_repeats` evaluations, half of all, and `longer` times as many as ever before, are one
-        number other than 0. The training loss must surely have fallen since: by `min_fall` of its start and, in
+        number other than 0. The training loss must clearly have fallen since: by `min_fall` of its start and, in
         proportion, by `digits` units of the number's last digit. Warn also, whatever the training loss does, when
         `min_stopped` and `stopped_share` of all are one number with a last digit of `precision` or less.
 
@@ -92,11 +92,10 @@ class EvaluationStandsStill(CurveRule):
         needed = max(self.min_fall * abs(loss.start.value), self.digits * digit * abs(before.value))
         fell = (before - after).surely_above(needed)
         stopped = equal >= max(self.min_stopped, self.stopped_share * curve.points) and digit <= self.precision
-        went = f"while the training loss went from {number(before.value)} to {number(after.value)}"
         step = int(curve.series.steps[-equal])
         said = (
             f"the validation loss is one number, {number(value)}, in the last {equal} of {curve.points} evaluations, "
-            f"from {curve.series.where(step)} on, {went}"
+            f"from {curve.series.where(step)} on, while the training loss {went(before.value, after.value)}"
         )
         measured |= {"stands_at": value, "train_before": before.value, "train_after": after.value}
         if not (fell or stopped):

@@ -12,7 +12,7 @@ from tracker_health.report.resume_point import Onset
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
 from tracker_health.rules.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
-from tracker_health.text import count, number
+from tracker_health.text import contrast, count, ends, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -22,17 +22,17 @@ class Overfit(CurveRule):
 
     What it finds:
         A validation loss that ends clearly above its best level, or far above the training loss, while the training
-        loss goes on falling.
+        loss keeps falling.
 
     Why it matters:
         From the best level on the model memorises its training samples. The last checkpoint is not the best one.
 
     How it decides:
-        Warn when the validation loss ends surely above its best level, by `rise_share` of that and
+        Warn when the validation loss ends clearly above its best level, by `rise_share` of that and
         `descent_share` of its descent, `min_after` evaluations or more later. A rise that is likely by its size
-        and by its trend needs `steady_descent_share`. Where the training loss surely fell meanwhile, such a
+        and by its trend needs `steady_descent_share`. Where the training loss clearly fell meanwhile, such a
         rise counts from `clear_share` of the best level on. It must be `noise_times` the noise of one
-        evaluation, too. The training loss rose by no more than `train_lost`. Warn, too, where it ends surely
+        evaluation, too. The training loss rose by no more than `train_lost`. Warn, too, where it ends clearly
         above the training loss by `gap_share` of that one's descent, which is `train_descent` of its start or
         more. Their gap at the first evaluation is taken off, and the validation loss must have stopped falling.
 
@@ -46,7 +46,7 @@ class Overfit(CurveRule):
         train_loss: 2.3 1.6 1.2 0.9 0.7 0.5 0.4 0.3 0.25 0.2 0.15 0.1
         val_loss: 2.1 1.6 1.3 1.2 1.15 1.2 1.3 1.4 1.5 1.6 1.7 1.8
         gives: rise_share 0.5319, best 1.175, end 1.8
-        warn: 1.8 lies 0.62 above the best level of 1.18, which is half of it, while the training loss fell to 0.1.
+        warn: 1.8 is 0.62 above the best level of 1.18, which is half of it, while the training loss fell to 0.1.
 
     What to do:
         Take the checkpoint at the minimum, and stop there the next time; more data, augmentation, dropout or weight
@@ -104,20 +104,24 @@ class Overfit(CurveRule):
             "best": best, "end": curve.end.value, "best_step": curve.best_step, "noise": curve.noise,
             "rise_share": rise.value / abs(best) if best else 0.0, "evaluations": curve.points,
         }  # fmt: skip
-        message = f"the validation loss ends at {number(curve.end.value)}, its minimum is {number(best)}"
+        message = f"the validation loss {ends(curve.end.value, best, at_best=curve.end.value <= best)}"
         rose = rise.value > needed and (steady or rise.surely_above(0.0)) and late >= self.min_after
         kept = best_kept(evidence, curve.best_step)
         if rose and kept:
             message = f"{message}; the model was kept as it was best, at {curve.series.where(curve.best_step)} ({kept})"
             return Finding.passed(message, measured | {"kept": kept})
         if rose and self._went_on(train, curve.best_step):
-            over = f"from {number(best)} at {curve.series.where(curve.best_step)} to {number(curve.end.value)}"
+            lowest, end = contrast(best, curve.end.value)
+            over = f"from {lowest} at {curve.series.where(curve.best_step)} to {end}"
             meanwhile = ", while the training loss did not rise" if train is not None else ""
             message = f"the validation loss rose {over}, over {count(late, 'evaluation')}{meanwhile}"
         elif train is not None and self._apart(curve, train):
             share = (curve.end - train.end).value / train.descent.value
-            ends = f"the validation loss ends at {number(curve.end.value)}, the training loss at"
-            message = f"{ends} {number(train.end.value)}: {share:.0%} of its descent holds for its own samples only"
+            end, trained = contrast(curve.end.value, train.end.value)
+            message = (
+                f"the validation loss ends at {end}, the training loss at {trained}: {percent(share)} of its descent"
+            )
+            message = f"{message} holds for its own samples only"
             del measured["rise_share"]  # what it was judged by is the gap
             measured |= {"gap_share": share, "train_end": train.end.value}
         else:
@@ -140,7 +144,7 @@ class Overfit(CurveRule):
         return train.end.value <= then + self.train_lost * abs(then)
 
     def _still_learns(self, train: Curve | None, step: int) -> bool:
-        """Whether the training loss surely fell since a step."""
+        """Whether the training loss clearly fell since a step."""
         return train is not None and (train.at_step(step) - train.end).surely_above(0.0)
 
     def _apart(self, curve: Curve, train: Curve) -> bool:

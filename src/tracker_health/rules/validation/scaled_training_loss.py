@@ -12,7 +12,7 @@ from tracker_health.evidence import FEWEST_POINTS, Curve, Evidence, FloatArray, 
 from tracker_health.report.result import Finding
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -31,7 +31,7 @@ class ScaledTrainingLoss(CurveRule):
         At each evaluation the level of the training loss is divided by the validation loss. The factor is the number of
         accumulated batches that the params give, if that is `least_factor` or more. Else it is the power of two from
         there to `most_factor` next to the first quotient.
-        Warn when the median quotient of the first half and that of the second half both lie within `near` of it.
+        Warn when the median quotient of the first half and that of the second half both are within `near` of it.
 
     Known limits:
         A training loss with further parts (regularisation, auxiliary heads) may be a multiple by coincidence. A sum
@@ -68,19 +68,18 @@ class ScaledTrainingLoss(CurveRule):
             return Finding.skipped("no training loss to compare the validation loss with")
         quotients = _quotients(train, curve)
         if len(quotients) < self.fewest:
-            return Finding.skipped("fewer than four evaluations above 0 lie among the points of the training loss")
+            return Finding.skipped("fewer than four evaluations above 0 are among the points of the training loss")
         first, second = (float(np.median(half)) for half in np.array_split(quotients, 2))
         factor = self._factor(evidence, first)
         measured: dict[str, float | int] = {"first_quotient": first, "last_quotient": second, "factor": factor}
-        said = (
-            f"the training loss is {number(first)} times the validation loss in the first half, {number(second)} after"
-        )
+        early, late = contrast(first, second)
+        said = f"the training loss is {early} times the validation loss in the first half, {late} after"
         if not all(abs(one - factor) <= self.near * factor for one in (first, second)):
             return Finding.passed(said, measured)
         return Finding(
             verdict=Verdict.WARN,
             message=f"the training loss is {factor} times the validation loss from the first evaluation on "
-            f"({number(first)}, then {number(second)} times)",
+            f"({early}, then {late} times)",
             remedy=f"divide it by {factor}: it looks like a sum over accumulated batches; check the gradient, too",
             measured=measured,
             confidence="high" if curve.sure else "low",
@@ -96,7 +95,7 @@ class ScaledTrainingLoss(CurveRule):
 
 
 def _quotients(train: Curve, held_out: Curve) -> FloatArray:
-    """The training loss over the validation loss, at the evaluations that lie among its points."""
+    """The training loss over the validation loss, at the evaluations that are among its points."""
     series = held_out.series
     inside = (series.steps >= train.series.steps[0]) & (series.steps <= train.last_step) & (series.values > 0.0)
     levels = np.array([train.at_step(step).value for step in series.steps[inside]])

@@ -27,13 +27,13 @@ class ScoreAtWorst(Probe):
 
     How it decides:
         Worst is 0, within `near`, of a score that should rise, and 1 less `near_of_errors` of an error rate (WER, CER).
-        Warn when `share` of `min_evaluations` or more are so, the last one among them. The training loss must surely
+        Warn when `share` of `min_evaluations` or more are so, the last one among them. The training loss must clearly
         have come down, if there is one. Of several scores that should rise all must be so. Unsure below `few`
         evaluations. Accuracies are GEN003's, and scores of one class GEN010's.
 
     Known limits:
         A score of whole answers (exact matches) may be 0 for long while the model learns. Correlations may be near 0 by
-        chance, and count only where they are exactly 0. The level of guessing of an accuracy is GEN003's.
+        chance, and count only where they are exactly 0. The chance level of an accuracy is GEN003's.
 
     Worked example:
         train_loss: 2.3 1.8 1.5 1.3 1.1 1.0 0.9 0.85
@@ -74,7 +74,7 @@ class ScoreAtWorst(Probe):
             return Finding.skipped(f"no score has {self.min_evaluations} finite values between 0 and 1, or 0 and 100")
         found = [(self._at_worst(one), one) for one in scores]
         worst = [(at, one) for at, one in found if at >= self.share * len(one.series) and self._is_worst_at_end(one)]
-        # Of several that should rise all must be so: one at 0 beside others is a class, or a matter of its threshold.
+        # Of several that should rise all must be so: one at 0 next to others is a class, or a matter of its threshold.
         rising = sum(one.higher for one in scores)
         worst = [(at, one) for at, one in worst if not one.higher or sum(two.higher for _, two in worst) == rising]
         if not worst or not training_falls(evidence):

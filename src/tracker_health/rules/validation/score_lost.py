@@ -10,6 +10,7 @@ from tracker_health.facts.scores import Score, held_out_scores, needs_of_scores
 from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.probe import Probe, Symptom, Threshold
+from tracker_health.text import contrast, ends
 from tracker_health.words.verdict import Verdict
 
 
@@ -26,9 +27,9 @@ class ScoreLost(Probe):
 
     How it decides:
         The score's course is turned so that lower is better. Its best is the lowest of overlapping parts. Warn
-        when the end is surely worse than the best by `fall_share` of what had been gained since the start. It
+        when the end is clearly worse than the best by `fall_share` of what had been gained since the start. It
         must be worse by `of_scale` of the scale, too: of an error its best value, of a share 1 or 100. The best
-        lies `min_after` evaluations or more before the end. A score that never got better must surely fall from
+        is `min_after` evaluations or more before the end. A score that never got better must clearly fall from
         evaluation to evaluation, by `without_gain` of the best of an error, or of the scale. It needs
         `min_evaluations`. Of several scores more than half must be lost.
 
@@ -39,7 +40,7 @@ class ScoreLost(Probe):
     Worked example:
         higher_better_val f1: 0.2 0.4 0.6 0.7 0.75 0.76 0.75 0.6 0.5 0.45 0.42 0.4
         gives: best 0.75, end 0.41, fall_share 0.618
-        warn: 0.41 lies 0.34 below the best level, 62 % of the 0.55 that was gained since 0.2.
+        warn: 0.41 is 0.34 below the best level, 62 % of the 0.55 that was gained since 0.2.
 
     What to do:
         Take the checkpoint at the best score, and stop there the next time. Look at what the score measures and the
@@ -90,20 +91,22 @@ class ScoreLost(Probe):
         fall, gained = curve.end - best, (curve.start - best).value
         share = fall.value / gained if gained > 0.0 else 0.0
         sign = -1.0 if score.higher else 1.0
+        top, end = sign * best.value, sign * curve.end.value
         scale = score.unit or 1.0 if score.higher else abs(best.value)
         measured: dict[str, float | int] = {
-            "best": sign * best.value, "end": sign * curve.end.value, "fall_share": share, "evaluations": curve.points
+            "best": top, "end": end, "fall_share": share, "evaluations": curve.points
         }  # fmt: skip
-        shown, ends = score.said(sign * best.value), score.said(sign * curve.end.value)
         late = curve.since(curve.best_step) >= self.min_after
         lost = gained > 0.0 and late and fall.surely_above(self.fall_share * gained)
         only_fell = curve.trend > SURELY and fall.surely_above(self.without_gain * scale)
         if not ((lost and fall.value >= self.of_scale * scale) or only_fell):
-            return Finding.passed(f"{score.name} ends at {ends}, its best level is {shown}", measured)
+            at_best = curve.end.value <= best.value
+            return Finding.passed(f"{score.name} {ends(end, top, at_best=at_best, show=score.said)}", measured)
+        highest, last = contrast(top, end, show=score.said)
         where, said = curve.series.place(curve.best_step), curve.series.where(curve.best_step)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{score.name} went from {shown} at about {said} to {ends} at the end",
+            message=f"{score.name} went from {highest} at about {said} to {last} at the end",
             remedy=f"take the checkpoint at {where}; look at what the score measures and the loss does not",
             measured=measured,
             steps=(curve.best_step,),

@@ -7,14 +7,15 @@ from typing import Annotated
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, Need, Series
+from tracker_health.evidence import Evidence, FloatArray, Need, Series
 from tracker_health.evidence.curve import FEW_POINTS
-from tracker_health.facts.accuracy import NEEDS, SCORE, Shares, measures, percent, scores
+from tracker_health.facts.accuracy import NEEDS, SCORE, Shares, accuracy_said, measures, scores
 from tracker_health.facts.learnt import falls_surely
 from tracker_health.facts.scores import LOWER, Score, held_out_scores, training_falls
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
+from tracker_health.text import contrast
 from tracker_health.words.verdict import Verdict
 
 
@@ -30,7 +31,7 @@ class ScoreStandsStill(Probe):
 
     How it decides:
         After the first fifth of the values, `min_still` of them or more. Warn when they span less than `still`,
-        and the highest lies between `constant_above` and a half. Where the training loss did not surely come
+        and the highest is between `constant_above` and a half. Where the training loss did not clearly come
         down, warn below `constant_below` instead, and above nothing. Of other scores than accuracies and areas
         all have to stand. Warn, too, when all scores are one number from the first of `min_still` evaluations
         to the last, and not their best one. A training loss that was logged must have come down, and a
@@ -93,12 +94,11 @@ class ScoreStandsStill(Probe):
         if not logged and not any(one.judged.values.any() for one in known):
             return Finding.skipped("the accuracy is 0 throughout, as that of a regression is")
         if not logged:
-            low, high = (percent(float(one)) for one in (known[0].judged.values.min(), known[0].judged.values.max()))
-            return Finding.passed(f"the {known[0].whose} {known[0].name} moves between {low} and {high}")
+            return Finding.passed(f"the {known[0].whose} {known[0].name} {_span(known[0].judged.values, 'moves')}")
         return Finding.passed(f"{logged[0].name} moves, and ends at {logged[0].said(float(logged[0].values[-1]))}")
 
     def _stands(self, shares: Series, evidence: Evidence) -> bool:
-        """Whether hardly an answer changed, of a model that gives all samples the same one."""
+        """Whether almost no answer changed, of a model that gives all samples the same one."""
         values, loss = shares.values[len(shares) // 5 :], evidence.curve("train_loss")
         fell = loss is None or loss.kept.surely_above(0.0)
         least, most = (self.constant_above, 0.5) if fell else (-1.0, self.constant_below)
@@ -127,12 +127,15 @@ def _frozen(score: Score, *, falls: bool) -> Finding:
     )
 
 
+def _span(values: FloatArray, verb: str) -> str:
+    low, high = contrast(float(values.min()), float(values.max()), show=accuracy_said)
+    return f"stays at {low}" if low == high else f"{verb} between {low} and {high}"
+
+
 def _standing(shares: Shares) -> Finding:
     n = len(shares.judged)
     rest = shares.judged.values[n // 5 :]
-    low, high = (percent(float(one)) for one in (rest.min(), rest.max()))
-    stays = f"stays at {low}" if low == high else f"stays between {low} and {high}"
-    said = f"the {shares.whose} {shares.name} {stays} after the first fifth of {n} values"
+    said = f"the {shares.whose} {shares.name} {_span(rest, 'stays')} after the first fifth of {n} values"
     return Finding(
         verdict=Verdict.WARN,
         message=f"{said}: one answer for all",

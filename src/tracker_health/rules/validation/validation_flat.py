@@ -10,7 +10,7 @@ from tracker_health.report.result import Finding
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
 from tracker_health.rules.validation._standing import OF_ANOTHER_MODEL, is_of_another_model
-from tracker_health.text import number
+from tracker_health.text import contrast, went
 from tracker_health.words.verdict import Verdict
 
 
@@ -27,8 +27,8 @@ class ValidationFlat(CurveRule):
         batch again and again. Or the validation data are different, or prepared differently.
 
     How it decides:
-        Warn when the training loss surely fell by `train_descent` of its start, and the validation loss did not. That
-        means three things. It did not surely fall. Its second half likely lies less than `min_gain` of its start below
+        Warn when the training loss clearly fell by `train_descent` of its start, and the validation loss did not. That
+        means three things. It did not clearly fall. Its second half is likely less than `min_gain` of its start below
         that start. Its best level is no further than `train_descent` below the start of the training loss.
 
     Known limits:
@@ -77,15 +77,13 @@ class ValidationFlat(CurveRule):
             "gain_share": curve.descent.value / start if start else 0.0,
             "train_share": train.kept.value / began if began else 0.0,
         }  # fmt: skip
+        lowest, first = contrast(curve.best.value, curve.start.value)
         if gained or learnt or not fell:
-            return Finding.passed(
-                f"the best validation loss is {number(curve.best.value)}, it began at {number(curve.start.value)}",
-                measured,
-            )
+            return Finding.passed(f"the best validation loss is {lowest}, it began at {first}", measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the training loss fell from {number(train.start.value)} to {number(train.end.value)}, but the "
-            f"validation loss stayed: {number(curve.start.value)} at first, {number(curve.best.value)} at best",
+            message=f"the training loss {went(train.start.value, train.end.value, 'fell')}, but the validation loss "
+            f"stayed: {first} at first, {lowest} at best",
             remedy="check that labels belong to their inputs, that the loader shuffles, and that validation data is "
             "prepared like training data",
             measured=measured,

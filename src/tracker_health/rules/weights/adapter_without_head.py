@@ -20,7 +20,7 @@ class AdapterWithoutHead(Probe):
     """An adapter for classification without its head.
 
     What it finds:
-        A saved adapter whose task is a classification, and beside which no classification head was saved.
+        A saved adapter whose task is a classification, and next to which no classification head was saved.
 
     Why it matters:
         The head of a classifier begins at random. Whoever loads the adapter gets another random one, and answers like
@@ -28,12 +28,12 @@ class AdapterWithoutHead(Probe):
 
     How it decides:
         The task is what the adapter's configuration names. It must be a classification, or the answering of
-        questions by spans. Warn when the configuration names no modules to save, and no tensor beside the
+        questions by spans. Warn when the configuration names no modules to save, and no tensor next to the
         adapter's is of a head by its name.
 
     Known limits:
         Heads of unusual names are taken for missing, unless the configuration names them. A head that was trained
-        before, and is part of the base model, is not needed beside the adapter.
+        before, and is part of the base model, is not needed next to the adapter.
 
     Worked example:
         weights layer.q.lora_A.weight 2x4: uniform(0.5)*8

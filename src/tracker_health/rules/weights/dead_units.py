@@ -8,7 +8,7 @@ from typing import Annotated
 from tracker_health.evidence import Evidence, Need, Parameter, Part
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import listing
+from tracker_health.text import count, listing, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -79,14 +79,14 @@ class DeadUnits(Probe):
         worst = max(share for share, _ in shares)
         measured = {"layers": len(shares), "layers_with_dead_units": len(dead), "largest_share": worst}
         if not dead:
-            message = f"at most {worst:.0%} of a layer's units never had a gradient"
+            message = f"at most {percent(worst)} of a layer's units never had a gradient"
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         names = [label for _, label in dead]
-        what = "layer has" if len(dead) == 1 else "layers have"
+        has = "has" if len(dead) == 1 else "have"
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{len(dead)} of {len(shares)} {what} units that never had a gradient, up to {worst:.0%} of them: "
-            f"{listing(names)}",
+            message=f"{len(dead)} of {count(len(shares), 'layer')} {has} units that never had a gradient, up to "
+            f"{percent(worst)} of them: {listing(names)}",
             remedy="lower the learning rate, lengthen the warm-up, use a leaky activation, look at the initial bias",
             measured=measured,
             details={"layers": names[:100]},

@@ -25,10 +25,10 @@ class IdleStatistics(Probe):
         and dropout was off. Or the layer's momentum is 0, and it behaves differently in evaluation than in training.
 
     How it decides:
-        Of saved weights beside an optimizer of at least `min_steps` steps. Warn where a layer has a mean of nothing but
-        zeros and a variance of nothing but ones, while it was in use. That shows in the values of its bias, which have
-        come to differ (of its weight, where it has no bias). Warn as well where all the layers of a model, two or more,
-        hold what they begin with, weights and biases too. One layer may be unused, but hardly all of them.
+        Of saved weights next to an optimizer of at least `min_steps` steps. Warn where a layer has a mean of nothing
+        but zeros and a variance of nothing but ones, while it was in use. That shows in the values of its bias, which
+        have come to differ (of its weight, where it has no bias). Warn as well where all the layers of a model, two or
+        more, hold what they begin with, weights and biases too. One layer may be unused, but rarely all of them.
 
     Known limits:
         Layers without weights of their own (`affine=False`), of a single channel, and normalisation without running
@@ -44,7 +44,7 @@ class IdleStatistics(Probe):
         warn: four biases differ, so that the layer was trained; all means are 0 and all variances 1.
 
     What to do:
-        Call `model.train()` before training goes on, also after each evaluation.
+        Call `model.train()` before training continues, also after each evaluation.
 
     References:
         Ioffe and Szegedy (2015), Batch normalization; torch.nn.BatchNorm1d.

@@ -44,11 +44,11 @@ class UnchangedWeights(Probe):
         place of the model.
 
     How it decides:
-        Fail for tensors that the optimizer surely stepped, unless floating point hides the step; in half precision warn
-        of matrices. After fewer than `min_steps` steps nothing is said. Without a state it asks of unmoved layers what
-        OPT004 asks, and warns. Where nothing moved, fail if the first of three checkpoints is the same and the loss
-        fell or is unknown. Else warn, unless they may be copies or the rate was `no_rate` of its highest. Warn of a
-        moving average that stays the first checkpoint's.
+        Fail for tensors that the optimizer clearly stepped, unless floating point hides the step; in half precision
+        warn of matrices. After fewer than `min_steps` steps nothing is said. Without a state it asks of unmoved layers
+        what OPT004 asks, and warns. Where nothing moved, fail if the first of three checkpoints is the same and the
+        loss fell or is unknown. Else warn, unless they may be copies or the rate was `no_rate` of its highest. Warn of
+        a moving average that stays the first checkpoint's.
 
     Known limits:
         Needs the weights of two checkpoints. Buffers, integers and experts without tokens do not count. Without an

@@ -10,7 +10,7 @@ from tracker_health.evidence.numerics import median
 from tracker_health.facts.descent import descent
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import number
+from tracker_health.text import contrast, number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -35,7 +35,7 @@ class WeightScale(Probe):
 
     Known limits:
         Needs matrices in a file of weights, and no adapter. Models that scale their layers otherwise (sine networks,
-        some of muP's) lie below. Without a loss they get a warning.
+        some of muP's) are below. Without a loss they get a warning.
 
     Worked example:
         weights fc1.weight 4x4: 5*16
@@ -84,11 +84,11 @@ class WeightScale(Probe):
             return Finding(verdict=Verdict.PASS, message=message, measured=measured)
         learnt = loss is not None and loss.sure and loss.share >= self.healthy_descent
         if high > self.max_scale:
-            limit = usual.format("limit", number(self.max_scale))
+            shown, limit = contrast(high, self.max_scale)
             lost = high > self.exploded and loss is not None and not learnt
             return Finding(
                 verdict=Verdict.FAIL if lost else Verdict.WARN,
-                message=f"the weights are {number(high)} times the size of a fresh layer {limit}"
+                message=f"the weights are {shown} times the size of a fresh layer {usual.format('limit', limit)}"
                 f"{', and the loss did not come down: they exploded' if lost else ''}",
                 remedy="lower the learning rate, and initialise the weights as the framework does",
                 measured=measured,
@@ -96,13 +96,14 @@ class WeightScale(Probe):
         if loss is not None and learnt and loss.lost <= self.lost_again:
             message = (
                 f"the weights are only {number(low)} times the size of a fresh layer, yet the loss came down by "
-                f"{loss.share:.0%}"
+                f"{percent(loss.share)}"
             )
             return Finding(verdict=Verdict.PASS, message=message, measured=measured | {"descent": loss.share})
+        shown, limit = contrast(low, self.min_scale)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the weights are {number(low)} times the size of a fresh layer "
-            f"{usual.format('at least', number(self.min_scale))}: almost nothing, by initialisation or decay",
+            message=f"the weights are {shown} times the size of a fresh layer "
+            f"{usual.format('at least', limit)}: almost nothing, by initialisation or decay",
             remedy="lower the weight decay times the learning rate; look at the initialisation",
             measured=measured,
         )

@@ -1,6 +1,6 @@
-"""What people answered to a verdict: each entry a mark of its own, and the marks beside the verdict.
+"""What people answered to a verdict: each entry a mark of its own, and the marks next to the verdict.
 
-An entry is never part of a value that somebody else writes as well. The marks follow from all entries; whoever writes
+An entry is never part of a value that someone else writes as well. The marks follow from all entries; whoever writes
 them looks again afterwards, and writes them again where an entry has come since.
 """
 
@@ -45,7 +45,7 @@ def add(run: StoredRun, entry: Acknowledgement) -> None:
 
 
 def settle(run: StoredRun, now: float) -> None:
-    """Bring the marks up to date, as often as somebody writes in between.
+    """Bring the marks up to date, as often as someone writes in between.
 
     Raises:
         WriteError: others keep writing.
@@ -67,7 +67,7 @@ def settle(run: StoredRun, now: float) -> None:
 
 
 def wanted_beside(run: StoredRun, now: float) -> AnswerMarks | None:
-    """The marks that belong beside the verdict, None where they are there."""
+    """The marks that belong next to the verdict, None where they are there."""
     marks = run.record.marks()
     entries = entries_on(marks)
     return changed_answers(marks, Written.of(marks).tags, entries, run.record.evidence() if entries else "", now)

@@ -3,12 +3,12 @@
 They keep two annotators on one machine apart, and show that what a killed annotator left behind is nobody's.
 
 All are ``flock``. Such a lock ends with its process, however that ends, so none is ever left over. Children that Python
-starts do not inherit it. (A child that was forked and goes on without ``exec`` holds it too, until our own is done.) On
-NFS a file that was opened for writing is locked for all machines. A folder is locked for this machine alone, as on
+starts do not inherit it. (A child that was forked and continues without ``exec`` holds it too, until our own is done.)
+On NFS a file that was opened for writing is locked for all machines. A folder is locked for this machine alone, as on
 every file system. Where there are no locks at all (``ENOLCK``, Windows), annotators see only each other's marks on a
 run.
 
-The library filelock is not used. It locks only files that it makes itself, and so adds a file beside the user's. Where
+The library filelock is not used. It locks only files that it makes itself, and so adds a file next to the user's. Where
 there is no ``flock`` it leaves a mark that outlives its process. Its import takes 23 ms.
 """
 
@@ -30,7 +30,7 @@ def locked(place: Path, run: str, *, flags: int = os.O_RDONLY) -> Iterator[None]
     What is waited for when it is opened (a pipe), or is a link, is refused by the system.
 
     Raises:
-        WriteError: somebody else holds it.
+        WriteError: someone else holds it.
         OSError: it cannot be opened.
     """
     if os.name != "posix":

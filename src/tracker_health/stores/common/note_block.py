@@ -7,7 +7,7 @@ import re
 BEGIN = "<!-- tracker-health:begin -->"
 END = "<!-- tracker-health:end -->"
 MAX_DESCRIPTION = 8_000
-"""Characters that MLflow keeps of a description; it cuts off the rest without a word."""
+"""Characters that MLflow keeps of a description; it cuts off the rest silently."""
 
 _BLANK_LINE = "\n\n"
 _BEGINNING = re.compile(rf"^{re.escape(BEGIN)}\r?\n", re.MULTILINE)

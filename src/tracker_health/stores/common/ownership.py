@@ -7,7 +7,7 @@ from tracker_health.judge.annotations import PAGE_FILE, PICTURE_FILE, REPORT_FIL
 from tracker_health.stores.base import Overtaken
 
 HEALTH_FOLDER = "health"
-"""Where our files lie, at the top of a run's folder or artifacts."""
+"""Where our files are, at the top of a run's folder or artifacts."""
 
 OUR_FILES = frozenset({REPORT_FILE, PAGE_FILE, PICTURE_FILE})
 """What an annotator may leave there: of a file with another name nobody can tell whose it is but by a record."""
@@ -27,5 +27,5 @@ def in_the_way(what: str, run: str = "") -> WriteError:
 
 
 def overtaken(run: str) -> WriteError:
-    """The error for a run that somebody else annotates or clears at this moment."""
+    """The error for a run that someone else annotates or clears at this moment."""
     return Overtaken(f"another annotator is at work on {run}", "run it again when that has finished")

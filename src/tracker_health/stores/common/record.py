@@ -69,7 +69,7 @@ NOTE, NATIVE = "note:", "tag:"
 ENTRY_PREFIX = f"{ACK}."
 """Before the id of an entry: each is a mark of its own, so that two people at once write two."""
 MAX_MARK = 5_000
-"""Characters of a mark that we write. MLflow cuts at 8,000 without a word, older servers earlier."""
+"""Characters of a mark that we write. MLflow cuts at 8,000 silently, older servers earlier."""
 
 OWNERS = "of its owner's"
 """In the place of a number that its owner logged, as can be seen by its step."""
@@ -259,7 +259,7 @@ def presumed(marks: Marks) -> Written:
 
 
 def ours_on(marks: Marks, naming: Callable[[str], str] = str) -> Ours:
-    """What of ours is on a run, as its marks say. ``naming``: where a mark lies; several may share a tag."""
+    """What of ours is on a run, as its marks say. ``naming``: where a mark is; several may share a tag."""
     written = Written.of(marks)
     own = written.names | ours_by_form(marks)
     own |= {DIGEST, WRITTEN} if is_annotated(marks) else set()
@@ -278,9 +278,9 @@ def ours_on(marks: Marks, naming: Callable[[str], str] = str) -> Ours:
 def changed_answers(
     marks: Marks, own: frozenset[str], entries: Iterable[Acknowledgement], evidence: str, now: float
 ) -> AnswerMarks | None:
-    """The marks that belong beside the verdict on a run, None where they are there, and while somebody annotates.
+    """The marks that belong next to the verdict on a run, None where they are there, and while someone annotates.
 
-    ``own``: the names of marks that are ours by the run's record. Somebody may have annotated the run since, so a mark
+    ``own``: the names of marks that are ours by the run's record. Someone may have annotated the run since, so a mark
     of our form on a run with ``entries`` is ours as well; any other is its owner's, and left as it is.
     """
     recorded = recorded_on(marks)

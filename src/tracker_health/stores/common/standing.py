@@ -17,7 +17,7 @@ class Standing(StrEnum):
 
 
 def standing(marks: Marks, *, live: bool) -> Standing:
-    """How a run with these marks stands. ``live``: it claims to go on."""
+    """How a run with these marks stands. ``live``: it claims to be running."""
     if is_finished(marks):
         return Standing.JUDGED
     if names_in_the_way(marks):

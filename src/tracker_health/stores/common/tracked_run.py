@@ -67,7 +67,7 @@ class TrackedRun(StoredRun):
         return self.record.remarks()
 
     def heard(self) -> float | None:
-        """When a run that claims to go on was last heard of, in seconds since 1970; None for all others."""
+        """When a run that claims to be running was last heard of, in seconds since 1970; None for all others."""
         return self.record.heard()
 
     def last_step(self) -> int | None:
@@ -131,7 +131,7 @@ class TrackedRun(StoredRun):
         Gives what was left out because the owner's own has its name or needs its room, each with the reason.
 
         Raises:
-            WrittenInPart: the verdict is there, and something beside it could not be written.
+            WrittenInPart: the verdict is there, and something next to it could not be written.
             Overtaken: another annotator is at work, or has written since this run was looked at.
             RunError: the store is unreachable or refuses, or something of the owner's is in the way. The run is then
                 left with the digest ``pending``, untouched, or as the other leaves it.
@@ -147,7 +147,7 @@ class TrackedRun(StoredRun):
         return omitted
 
     def _settle_after_writing(self) -> None:
-        """Somebody may have answered meanwhile."""
+        """Someone may have answered meanwhile."""
         answers.settle(self, time.time())
 
     def clear(self, *, acks: bool = False) -> Cleared:
@@ -163,7 +163,7 @@ class TrackedRun(StoredRun):
             return Writing(self, described=described).clear(acks=acks)
 
     def acknowledge(self, entry: Acknowledgement) -> None:
-        """Add an entry to the run, beside all others, and bring the marks beside its verdict up to date.
+        """Add an entry to the run, next to all others, and bring the marks next to its verdict up to date.
 
         Raises:
             RunError: the store is unreachable or refuses, or another annotator is at work; the entry may be there.
@@ -172,7 +172,7 @@ class TrackedRun(StoredRun):
             answers.add(self, entry)
 
     def settle(self, now: float) -> None:
-        """Bring the marks beside the verdict up to date with the entries, at this time (seconds since 1970).
+        """Bring the marks next to the verdict up to date with the entries, at this time (seconds since 1970).
 
         Raises:
             RunError: as for ``acknowledge``.
@@ -219,11 +219,11 @@ class TrackedRun(StoredRun):
         return asks(text_of(self.marks, STOP))
 
     def ask_to_stop(self, request: str) -> None:
-        """Ask the training of a run that goes on to stop: one that wants to obey looks for that on its own run. What
-        somebody set there by hand stays.
+        """Ask the training of a running run to stop: one that wants to obey looks for that on its own run. What
+        someone set there by hand stays.
 
         Args:
-            request: ``Stop.as_request``. A store without room for it says only that somebody asked.
+            request: ``Stop.as_request``. A store without room for it says only that someone asked.
 
         Raises:
             RunError: the store is unreachable or refuses, or can ask nobody.

@@ -5,7 +5,7 @@ was there before us: a study of patients has such names too.
 
 Trackers have no lock and no compare-and-set. The digest of a writing under way is its own; after each part of the work
 it must still be there. Who finds another's owns up to all that is on the run now, and leaves it marked as unfinished.
-Where all marks are written at once, somebody else's writing in between may be lost. Then the tracker's own tag, or the
+Where all marks are written at once, someone else's writing in between may be lost. Then the tracker's own tag, or the
 report, is not what we left.
 """
 
@@ -98,7 +98,7 @@ class Writing:
         return self._run.record.marks()
 
     def _wait_for_record(self) -> None:
-        """In a store of files a mark is empty while somebody writes it. If the record were taken for empty, all that it
+        """In a store of files a mark is empty while someone writes it. If the record were taken for empty, all that it
         names would count as the owner's from then on.
         """
         for pause in _RECORD_PAUSES:
@@ -179,7 +179,7 @@ class Writing:
         marks = self._marks
         is_ours = Written.of(marks).value == left.value and not any(name in marks for name in verdict)
         is_ours = is_ours and not (self._run.is_whole and self._has_strange_files(left, frozenset()))
-        # With a digest somebody else has begun since; that writing has seen ours, or is not lost under it.
+        # With a digest someone else has begun since; that writing has seen ours, or is not lost under it.
         if (DIGEST in marks and self._run.is_whole) or (DIGEST not in marks and not is_ours):
             raise self._overtaken()
         return hidden
@@ -232,7 +232,7 @@ class Writing:
             if not self._earlier.all_files.issuperset(wanted):  # else nothing of the owner's can be under these names
                 self._problems.append(str(error))
             return
-        if OUR_FILES & self._listed.keys() - self._earlier.all_files:  # of somebody who has begun since we looked?
+        if OUR_FILES & self._listed.keys() - self._earlier.all_files:  # of someone who has begun since we looked?
             self._run.look()
             self._wait_for_record()
             self._take()
@@ -249,7 +249,7 @@ class Writing:
         return False
 
     def _refuse_to_overwrite(self, annotations: Annotations) -> None:
-        """Raise for what cannot be left out: the verdict would be somebody else's, or the report."""
+        """Raise for what cannot be left out: the verdict would be someone else's, or the report."""
         record = self._run.record
         for name in names_in_the_way(self._marks):
             if name != NATIVE:
@@ -326,7 +326,7 @@ class Writing:
             raise self._overtaken()
 
     def _has_strange_marks(self, written: Mapping[str, Any]) -> bool:
-        """Whether somebody else's marks are among ours. Text that a store may keep in another encoding is not
+        """Whether someone else's marks are among ours. Text that a store may keep in another encoding is not
         compared.
         """
         if self._run.is_whole:
@@ -349,7 +349,7 @@ class Writing:
         return not (record.files & seen <= there and there & OUR_FILES <= record.all_files) or bool(replaced)
 
     def _overtaken(self) -> WriteError:
-        """Leave a run that somebody else has written meanwhile as unfinished, with the names of all that is on it.
+        """Leave a run that someone else has written meanwhile as unfinished, with the names of all that is on it.
 
         The other's list of them may be lost under ours: what appeared since we looked is the other's.
         """
@@ -412,8 +412,8 @@ class Writing:
         return dict.fromkeys(sorted(name for name in self._earlier.names.difference(names) if name in self._before))
 
     def _loose(self, seen_of_end: str) -> dict[str, str | None]:
-        """The marks beside an annotation that it settles: what was seen of the run's end, and what was only tried out.
-        Of a run that is over, also what was said while it went on.
+        """The marks next to an annotation that it settles: what was seen of the run's end, and what was only tried out.
+        Of a run that is over, also what was said while it was running.
         """
         ours = ours_by_form(self._marks)
         gone = {SHADOW, *({LIVE, STOP} if self._run.record.is_over else ())} & ours
@@ -451,7 +451,7 @@ class Writing:
         return ({NOTE: described or None} if described != text else {}), there
 
     def _description(self) -> str:
-        """The description of this moment. In a store of files it is empty while somebody writes it. Taken for
+        """The description of this moment. In a store of files it is empty while someone writes it. Taken for
         that, its owner's words would be gone.
         """
         for pause in _RECORD_PAUSES if self._run.note == "block" and self._was_described else ():

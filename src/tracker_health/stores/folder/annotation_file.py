@@ -21,7 +21,7 @@ from tracker_health.stores.common.record import (
 ANNOTATION_FILE = "annotation.json"
 ANNOTATION_SCHEMA = "tracker-health/annotation/1"
 _ALONE = {VERDICT: "verdict", DIGEST: "digest", NOTE: "note", EXIT: "exit", SHADOW: "shadow"}
-"""What stands beside the tags and metrics in it, by the name of its mark."""
+"""What is next to the tags and metrics in it, by the name of its mark."""
 
 
 def is_record(document: Any) -> bool:
@@ -39,7 +39,7 @@ def marks_of(document: Mapping[str, Any], *, half: bool = False) -> dict[str, An
     if NOTIFIED in document:  # of a run without a verdict, as earlier versions wrote it
         found.setdefault(NOTIFIED, document[NOTIFIED])
     judged = DIGEST in document or VERDICT in document
-    if judged and (half or not is_annotated(found)):  # somebody may have changed it
+    if judged and (half or not is_annotated(found)):  # someone may have changed it
         found[DIGEST] = PENDING
     listed = document.get("files")
     files = frozenset(filter(is_file_name, listed)) if isinstance(listed, list) else frozenset[str]()

@@ -134,7 +134,7 @@ class DirectoryRun(TrackedRun):
         return found.evidence(self.ref, request)
 
     def saved(self, request: Request) -> Shelf | None:  # noqa: ARG002 - nothing has to be fetched
-        # Of a single checkpoint that was named the others lie beside it, and are not looked at.
+        # Of a single checkpoint that was named the others are next to it, and are not looked at.
         return None if is_one_of_several(self._folder.resolve().name) else SavedFiles(self, self._shown)
 
     def _shown(self, path: str) -> str:
@@ -155,7 +155,7 @@ class DirectoryRun(TrackedRun):
 
     @property
     def _own_folders(self) -> list[Path]:
-        """Where our files lie, with the folders of the run around it."""
+        """Where our files are, with the folders of the run around it."""
         return [self._health]
 
     @contextmanager
@@ -167,7 +167,7 @@ class DirectoryRun(TrackedRun):
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder, printable(self._given)):
                 self.look()
-                if not self._clears:  # what is ours there may go, whoever has put something beside it
+                if not self._clears:  # what is ours there may go, whoever has put something next to it
                     self._refuse_foreign(folder)
                 refuse_links([folder / ANNOTATION_FILE])
                 remove_leftovers(folder)
@@ -184,7 +184,7 @@ class DirectoryRun(TrackedRun):
             raise WriteError(message, "give the folder with the checkpoints and logs")
 
     def _refuse_foreign(self, folder: Path) -> None:
-        """Raise for a folder of our name that somebody else has made."""
+        """Raise for a folder of our name that someone else has made."""
         known = is_record(self._annotation()) or all(self._holds_acks(path) for path in self._lying(folder))
         if not known:
             raise in_the_way(printable(folder))
@@ -214,7 +214,7 @@ class DirectoryRun(TrackedRun):
         return marks_of(self._annotation() or {}, half=self._has_leftovers()) | entries
 
     def _has_leftovers(self) -> bool:
-        """Whether another annotation was begun that has not ended: half a file of it lies beside the one before."""
+        """Whether another annotation was begun that has not ended: half a file of it is next to the one before."""
         try:
             return any(is_leftover(path.name) for path in self._health.iterdir())
         except OSError:
@@ -236,7 +236,7 @@ class DirectoryRun(TrackedRun):
         return frozenset()
 
     def _beyond(self, document: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002 - for runs that have more
-        """What the record says of what lies elsewhere and is ours."""
+        """What the record says of what is elsewhere and is ours."""
         return {}
 
     def list_files(self) -> Mapping[str, str]:

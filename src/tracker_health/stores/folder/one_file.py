@@ -14,7 +14,7 @@ from tracker_health.stores.folder.directory import DirectoryRun
 
 
 class OneFileRun(ReadOnlyRun, DirectoryRun):
-    """A run of which one file is known. What lies beside that is not looked at."""
+    """A run of which one file is known. What is next to that is not looked at."""
 
     _what = "a file"
     _instead = "use check, or annotate the folder of the run"
@@ -36,7 +36,7 @@ class OneFileRun(ReadOnlyRun, DirectoryRun):
         return (RunFile(path=self._place.name, size=status.st_size, modified=status.st_mtime),)
 
     def saved(self, request: Request) -> None:
-        """What lies beside the file is not looked at."""
+        """What is next to the file is not looked at."""
 
     def _nothing_found(self, log: TextLog | None) -> str:
         found = super()._nothing_found(log) if log is not None else ""

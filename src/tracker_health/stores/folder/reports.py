@@ -41,7 +41,7 @@ class ReportedRun(TrackedRun):
 
     @property
     def record(self) -> RunRecord:
-        # By its folder's name, what lies there is of this run.
+        # By its folder's name, what is there is of this run.
         return replace(self._run.record, marks=self._marks, naming="health/annotation.json: {}".format, identity="")
 
     def _marks(self) -> Mapping[str, Any]:

@@ -132,7 +132,7 @@ class BulkHistories:
                     }
                 metric.at_once = min(2 * metric.at_once, metric.most)
                 return
-            # Cut off somewhere, without a word. A run that fills half of an answer is read by itself.
+            # Cut off somewhere, silently. A run that fills half of an answer is read by itself.
             longest = max(runs, key=lambda one: runs[one])
             if may_set_aside and runs[longest] >= PAGE_POINTS // 2:
                 may_set_aside = False

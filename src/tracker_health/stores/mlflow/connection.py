@@ -151,7 +151,7 @@ def _existing_database(uri: str) -> tuple[str, PrivateCopy | None]:
         _require_file(file, uri)
         private = private_copy(file)
         if path.startswith("file:") or "%" in uri:
-            # Of such a URI MLflow makes a folder as it stands there, "file:" and "%20" and all; not where the driver is
+            # Of such a URI MLflow makes a folder as it is there, "file:" and "%20" and all; not where the driver is
             # named.
             uri = re.sub(r"^sqlite:", "sqlite+pysqlite:", uri)
     if uri not in _current_databases:
@@ -232,7 +232,7 @@ def moved(run: Any, uri: str) -> Any:
 
 
 def _beside_database(run: Any, uri: str) -> Any:
-    """The run of a SQLite database, with its artifacts where they lie beside that.
+    """The run of a SQLite database, with its artifacts where they are next to that.
 
     Its record may give a relative path, one from before the folder was moved, or that of a server's artifacts.
     """

@@ -50,7 +50,7 @@ def with_own_credentials(client: Any, uri: str) -> Any:
 
 
 def guard_repository(repository: Any) -> Any:
-    """The artifacts of a server, asked for with ``credentials_for`` it: a run's record says where they lie."""
+    """The artifacts of a server, asked for with ``credentials_for`` it: a run's record says where they are."""
     from mlflow.store.artifact.http_artifact_repo import HttpArtifactRepository
 
     if isinstance(repository, HttpArtifactRepository) and not hosts.gets_credentials(str(repository.artifact_uri)):

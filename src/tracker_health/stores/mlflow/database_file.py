@@ -98,7 +98,7 @@ def holds_databases(folder: Path) -> bool:
 
 
 def is_of_a_store(path: str) -> bool:
-    """Whether a file of a folder with a database lies among the artifacts of that database's runs."""
+    """Whether a file of a folder with a database is among the artifacts of that database's runs."""
     return path.partition("/")[0] in _ARTIFACTS
 
 
@@ -119,7 +119,7 @@ def _looked_into(given: Path, path: Path) -> DatabaseFile | None:
             rows = connection.execute(_NEWEST, (_MOST_NAMED,)).fetchall()
             runs = int(connection.execute(_COUNT).fetchone()[0])
     except sqlite3.Error as error:
-        hint = "copy it from where it was written, with the -wal and -journal files beside it"
+        hint = "copy it from where it was written, with the -wal and -journal files next to it"
         raise ReadError(
             f"the SQLite database {printable(path)} cannot be read: {printable(error, 200)}", hint
         ) from None

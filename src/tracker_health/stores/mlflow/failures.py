@@ -171,7 +171,7 @@ def translated(
 
     ``doing`` says what went wrong. ``absent``: the MLflow error codes that mean there is no such run. ``otherwise``:
     the error for everything that is neither that, nor a refusal, nor a failure of the server. That is
-    ``StoreUnavailable``, unless something was to be written. ``uri``: the tracking URI; ``at``: where the artifacts lie
+    ``StoreUnavailable``, unless something was to be written. ``uri``: the tracking URI; ``at``: where the artifacts are
     that it was about.
     """
     try:

@@ -90,7 +90,7 @@ def open_run_below(folder: str | Path) -> TrackedRun | None:
     runs = _runs_of(store)
     if len(runs) == 1:
         return open_run_folder(runs[0])
-    if not runs and holds_databases(Path(folder)):  # beside which MLflow left an empty store
+    if not runs and holds_databases(Path(folder)):  # next to which MLflow left an empty store
         return None
     root = shlex.quote(printable(store))
     hint = f"name one, or an experiment: --tracking-uri {root} RUN_ID, --tracking-uri {root} --experiment NAME"
@@ -167,7 +167,7 @@ class LoneMlflowRun(DirectoryRun):
 
     @cached_property
     def files(self) -> tuple[RunFile, ...]:
-        """The artifacts: what else lies in the folder is the store's."""
+        """The artifacts: what else is in the folder is the store's."""
         return tuple(file for file in super().files if file.path.startswith(_ARTIFACTS))
 
     @cached_property
@@ -184,7 +184,7 @@ class LoneMlflowRun(DirectoryRun):
         return {**name, **{f"tag:{key}": value for key, value in theirs.items()}}
 
     def _heard(self) -> float | None:
-        """When a run that claims to go on logged its last metric, or began."""
+        """When a run that claims to be running logged its last metric, or began."""
         if status_of(self._meta) not in _LIVE:
             return None
         times = []

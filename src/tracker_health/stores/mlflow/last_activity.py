@@ -13,7 +13,7 @@ _UNITS = (1e3, 1.0, 1e6, 1e9)
 def last_heard_of(started: float | None, logged: Iterable[float]) -> float | None:
     """In seconds since 1970: when the last metric was logged, else when the run began; None where nothing says so.
 
-    ``started`` and ``logged``: as MLflow has them, in ms, or in what somebody took for that.
+    ``started`` and ``logged``: as MLflow has them, in ms, or in what someone took for that.
     """
     known = [seconds for one in logged if (seconds := in_seconds(one)) is not None]
     return max(known, default=in_seconds(started))

@@ -124,7 +124,7 @@ def _parsed(tags: Mapping[str, str]) -> _Parsed:
         begun = {DIGEST: PENDING} if behind else {}
         return _Parsed(marks | {WRITTEN: behind} | begun, has_column=_is_our_column(tags))
     if document is None and is_annotated(found) and WRITTEN not in found and _is_our_column(tags):
-        # Somebody has put a digest in the place of ours, to have it judged again: no earlier version wrote a column.
+        # Someone has put a digest in the place of ours, to have it judged again: no earlier version wrote a column.
         return _Parsed(marks | {DIGEST: PENDING, WRITTEN: presumed(marks).value}, has_column=True)
     if document is None:
         return _parsed_of_earlier_version(found)
@@ -145,7 +145,7 @@ def _is_our_column(tags: Mapping[str, str]) -> bool:
 
 
 def _parsed_of_earlier_version(found: dict[str, Mark]) -> _Parsed:
-    """Each mark was a tag of its own. What its owner has under names that lie behind the digest is in nobody's way."""
+    """Each mark was a tag of its own. What its owner has under names that are behind the digest is in nobody's way."""
     ours = Written.of(found)
     own = {WRITTEN, *ours.tags} if ours or is_annotated(found) else set()
     apart = frozenset(name for name in _BEHIND if name in found and name in own)
@@ -153,7 +153,7 @@ def _parsed_of_earlier_version(found: dict[str, Mark]) -> _Parsed:
 
 
 def _rewritten(written: Mapping[str, Any], names: Iterable[str], more: Mapping[str, str]) -> str:
-    """The record as all stores have it: it names the marks that lie beside it, and the digest before it."""
+    """The record as all stores have it: it names the marks that are next to it, and the digest before it."""
     tags = written.get("tags")
     listed = [*tags, *names] if isinstance(tags, list) else tags
     return json.dumps({**more, **written, "tags": listed})
@@ -169,7 +169,7 @@ def _document(text: str) -> dict[str, Any] | None:
 
 @dataclass
 class Kept:
-    """What is known of a run's marks from one look to the next. ``waiting``: changes of what lies behind the digest,
+    """What is known of a run's marks from one look to the next. ``waiting``: changes of what is behind the digest,
     which are written together with it. ``has_column``: the tag for tables was ours.
     """
 
@@ -261,14 +261,14 @@ class MlflowMarks(dict[str, Mark]):
         return " ".join([text_of(self, VERDICT).upper(), *filter(None, said)])
 
     def _settle_earlier_version(self) -> list[str]:
-        """The tags of an earlier version that go: their content lies behind the digest, once that is whole."""
+        """The tags of an earlier version that go: their content is behind the digest, once that is whole."""
         if text_of(self, DIGEST).startswith(PENDING):
             return []
         gone, self._apart = sorted(self._apart), frozenset()
         return [_key(name) for name in gone]
 
     def _digest(self) -> str:
-        """For the tag of the digest: it and all that lies behind it; "" where there is nothing to say."""
+        """For the tag of the digest: it and all that is behind it; "" where there is nothing to say."""
         digest = text_of(self, DIGEST)
         names = [name for name in _BEHIND if dict.__contains__(self, name)]
         if not (digest or names):

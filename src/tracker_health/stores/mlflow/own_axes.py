@@ -18,7 +18,7 @@ from tracker_health.readers.log_formats.names import AMOUNT, axis_of
 _FEWEST = 3  # points that show how two counts go together
 _LEAST_COUNT = 100  # a lower number may be a step's by chance
 _OTHER = 2.0  # times as many by one count as by the other
-_STRAIGHT = 0.1  # of the span: how far a point may lie from a fixed share between the two
+_STRAIGHT = 0.1  # of the span: how far a point may be from a fixed share between the two
 _ABOUT = 1.0  # epochs: the first may be 0 or 1
 
 

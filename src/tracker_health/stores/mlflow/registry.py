@@ -310,7 +310,7 @@ class MlflowModel(Undescribed):
         return self._files.evidence(request, logs=False)
 
     def _placed(self, location: str) -> str:
-        """Where the artifacts lie that a location of ``runs:/`` or ``models:/`` stands for."""
+        """Where the artifacts are that a location of ``runs:/`` or ``models:/`` stands for."""
         if found := _OF_A_RUN.fullmatch(location):
             root = self._client.get_run(found.group(1)).info.artifact_uri
             return f"{root.rstrip('/')}/{found.group(2)}" if found.group(2) else str(root)

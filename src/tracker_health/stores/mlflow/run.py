@@ -197,7 +197,7 @@ class MlflowRun(TrackedRun):
         return is_databricks or (not self._uri.startswith(_OF_THIS_MACHINE) and "://" in self._uri)
 
     def _heard(self) -> float | None:
-        """When a run that claims to go on, or a run below it, logged its last metric, or began."""
+        """When a run that claims to be running, or a run below it, logged its last metric, or began."""
         if self._run.info.status not in _LIVE:
             return None
         own = last_heard(self._run) / 1000

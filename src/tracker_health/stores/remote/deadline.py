@@ -61,7 +61,7 @@ def at_most(rate: float | None) -> None:
 def within(seconds: float, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """What the call gives, if it does so in time.
 
-    A call that is given up goes on in its thread, for which nobody waits, not even the end of the process.
+    A call that is given up continues in its thread, for which nobody waits, not even the end of the process.
 
     Raises:
         TimeoutError: it did not end in time.

@@ -33,7 +33,7 @@ class Downloads:
         self._folder: TemporaryFolder | None = None
 
     def whole(self, file: RunFile, fetch: Callable[[Path], object]) -> Path:
-        """Where the file lies that ``fetch`` writes into the place it is given, unless it is here already.
+        """Where the file is that ``fetch`` writes into the place it is given, unless it is here already.
 
         Raises:
             AboveLimit: it is larger than what may still be fetched, or of unknown size.

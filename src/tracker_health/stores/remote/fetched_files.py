@@ -48,7 +48,7 @@ class FetchedFiles(ABC):
         """Where the file can be read.
 
         Raises:
-            ReadError: it cannot be fetched, lies beyond the download limit, or is no regular file.
+            ReadError: it cannot be fetched, is beyond the download limit, or is no regular file.
         """
 
     @abstractmethod
@@ -78,7 +78,7 @@ class FetchedFiles(ABC):
         return self._downloads.opened(file, partial(self._parts, file), self.local)
 
     def evidence(self, request: Request, *, logs: bool) -> FileEvidence:
-        """What the files give; a part whose files lie beyond the download limit is missing with that reason."""
+        """What the files give; a part whose files are beyond the download limit is missing with that reason."""
         self._downloads.limit = request.max_download
         found = read_files(self, request, logs=logs)
         self._downloads.explain_limit(found)

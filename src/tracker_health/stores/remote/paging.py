@@ -8,7 +8,7 @@ from tracker_health.errors import StoreUnavailable
 
 MOST_IDLE_PAGES = 20
 """Pages in a row without anything new before a listing is given up. Some servers give an empty page now and then."""
-_HINT = "the server, or what stands before it, does not page as its tracker does: is it the right version of it?"
+_HINT = "the server, or what is before it, does not page as its tracker does: is it the right version of it?"
 
 
 class Paging:

@@ -1,4 +1,4 @@
-"""Downloads that take a while are reported, where somebody looks."""
+"""Downloads that take a while are reported, where someone looks."""
 
 from __future__ import annotations
 

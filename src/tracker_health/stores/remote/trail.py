@@ -13,7 +13,7 @@ from tracker_health.text import printable
 
 @dataclass
 class Trail:
-    """``asked``: method and path of the last request, without what stands behind a ``?``; ``status``: of the last
+    """``asked``: method and path of the last request, without what is behind a ``?``; ``status``: of the last
     answer to it or to one of its retries, 0 where none came. Shared with the threads that it is worked in.
     """
 

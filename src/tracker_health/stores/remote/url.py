@@ -40,10 +40,10 @@ from tracker_health.text import decoded_once, printable, size_of, without_userin
 
 _CHECKPOINT = re.compile(r".*[^/]\.(pt|pth|ckpt|bin|tar)", re.IGNORECASE)
 _WEB = frozenset({"http", "https"})
-# Those of fsspec that lie elsewhere. Not its chains (``simplecache::``), its local files, and what it would run.
+# Those of fsspec that are elsewhere. Not its chains (``simplecache::``), its local files, and what it would run.
 _OBJECTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "oci", "sftp", "ssh", "webhdfs"})
 _SILENCE_SECONDS = 20
-_IS_IT_THERE = "are the address and the port right, is the server running, and does a proxy or firewall lie between?"
+_IS_IT_THERE = "are the address and the port right, is the server running, and is there a proxy or firewall between?"
 _MISSING_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub"}
 
 
@@ -162,7 +162,7 @@ class UrlRun(ReadOnlyRun):
             self._path = None
 
     def saved(self, request: Request) -> None:
-        """What lies beside it is not known."""
+        """What is next to it is not known."""
 
     def _downloaded(self) -> Path:
         if self._folder is None:

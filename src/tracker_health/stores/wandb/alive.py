@@ -1,4 +1,4 @@
-"""Whether the process that writes a run's log is still there. A log that goes on must not be replaced under it."""
+"""Whether the process that writes a run's log is still there. One that is still written must not be replaced."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _held_open(log: Path, status: os.stat_result) -> bool:
     for process in _PROCESSES.iterdir():
         if not process.name.isdecimal():
             continue
-        with suppress(OSError):  # it has ended, or is somebody else's
+        with suppress(OSError):  # it has ended, or is someone else's
             for link in (process / "fd").iterdir():
                 if _is_writing(process, link, name, status):
                     return True

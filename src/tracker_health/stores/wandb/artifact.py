@@ -161,7 +161,7 @@ class ArtifactModel(Undescribed):
         fresh = self._connection.asked(doing, self._connection.api.artifact, path)
         there = fresh.metadata.get(_TAGS, {})
         if not isinstance(there, dict):
-            raise WriteError(f"{doing}: its metadata has something of somebody else's under {_TAGS}", "rename that")
+            raise WriteError(f"{doing}: its metadata has something of someone else's under {_TAGS}", "rename that")
         ours = {**there, **{key.removeprefix(OWN_PREFIXES[1]): value for key, value in tags.items()}}
         ours = {key: value for key, value in ours.items() if value}
         if ours == there:
@@ -195,5 +195,5 @@ class _ArtifactFiles(FilesOfArtifact):
     """The files of one artifact, fetched whole."""
 
     def open(self, file: RunFile) -> RandomAccess:
-        """The file, fetched whole: weights that lie alone are read where all of them are here."""
+        """The file, fetched whole: weights that are alone are read where all of them are here."""
         return LocalFile(self.local(file))

@@ -36,8 +36,8 @@ from tracker_health.stores.wandb.server import pause_wanted, reach
 from tracker_health.text import printable, without_userinfo
 
 PATIENCE_SECONDS = 30
-"""For one question, the retries of the SDK's core process included: it goes on after 429 and 5xx, as long as the server
-asks it to."""
+"""For one question, the retries of the SDK's core process included: it continues after 429 and 5xx, as long as the
+server asks it to."""
 
 _RETRIES = 3
 """Of core, waiting 2 seconds and twice as long each time, or as long as it is asked to: within our patience, so that it
@@ -74,7 +74,7 @@ _FILE = "id name url directUrl sizeBytes mimetype updatedAt md5"
 _FILES = f"{{ edges {{ node {{ {_FILE} }} }} pageInfo {{ hasNextPage }} }}"
 _FIRST_FILES = 100
 _MOST_ENTRIES = 200
-# Beside the files of the run those that may be ours, which may be behind very many of its owner's.
+# Next to the files of the run those that may be ours, which may be behind very many of its owner's.
 _OWN_FILES = f"ours: files(first: %d, names: %s) {_FILES} entries: files(first: {_MOST_ENTRIES}, pattern: %s) {_FILES}"
 # Clouds that several domains lead to: whichever the page's address has, the configured one will do.
 _ONE_CLOUD = ("wandb.ai", "forge.coreweave.com")
@@ -361,7 +361,7 @@ def files_of(run: Any) -> list[Any] | None:
 
 
 def own_files_of(run: Any) -> list[Any]:
-    """The files, as the SDK's, that a run came with where ours may lie."""
+    """The files, as the SDK's, that a run came with where ours may be."""
     from wandb.apis.public import File
 
     parts = (run._attrs.get(name) or {} for name in ("ours", "entries"))  # noqa: SLF001

@@ -103,7 +103,7 @@ class LocalRun(DirectoryRun):
         )
 
     def look(self) -> None:
-        """Look again whether the run goes on, and into the log if that has changed, when they are next asked for."""
+        """Look again whether the run is still running, and into a changed log, when they are next asked for."""
         super().look()
         for name in ("_status", "_writer"):
             self.__dict__.pop(name, None)
@@ -180,7 +180,7 @@ class LocalRun(DirectoryRun):
 
     @cached_property
     def files(self) -> tuple[RunFile, ...]:
-        """The files beside the log, and those of logged artifacts that are still staged on this machine."""
+        """The files next to the log, and those of logged artifacts that are still staged on this machine."""
         beside = super().files if self._folder.is_dir() else ()
         # A sync adds some of them: that changes nothing of the run.
         beside = tuple(file for file in beside if not file.path.startswith(SDK_FILES))
@@ -202,7 +202,7 @@ class LocalRun(DirectoryRun):
         return found
 
     def _staged_file(self, path: str) -> RunFile | None:
-        """The file as it lies there: where W&B stages files, and of the size that was logged. None where it is gone."""
+        """The file as it is there: where W&B stages files, and of the size that was logged. None where it is gone."""
         logged = self._staged[path]
         place = Path(logged.staged)
         staged = any(place.parts[at : at + 2] == _STAGING for at in range(len(place.parts)))
@@ -238,7 +238,7 @@ class LocalRun(DirectoryRun):
                 "its sweep stopped it, by its log: it has no end, as those of other trials that lagged behind"
             )
         if self._status in ("GONE", "OPEN"):
-            remarks.append("its log has no exit record: it is still going on, was killed or lost, or nobody closed it")
+            remarks.append("its log has no exit record: it is still running, was killed or lost, or nobody closed it")
         return tuple(remarks)
 
     def stopped(self) -> str:
@@ -375,7 +375,7 @@ class LocalRun(DirectoryRun):
         return []
 
     def _refuse_earlier(self) -> None:
-        """Raise for a log that another one goes on from: the verdict is the run's, and lies with its end."""
+        """Raise for a log that another one continues from: the verdict is the run's, and is with its end."""
         last = self._segments.last.path
         if last != self._path:
             message = f"{printable(self._given)} was resumed: the verdict on the whole run is written to its last part"
@@ -383,17 +383,17 @@ class LocalRun(DirectoryRun):
             raise LeftAlone(message, f"annotate {printable(last.parent)}{before}")
 
     def _refuse_to_mix(self) -> None:
-        """Raise where a verdict could only be written beside an earlier one, or beside that of another run."""
+        """Raise where a verdict could only be written next to an earlier one, or next to that of another run."""
         if self._log.bears_ours and (why_not := self._why_not()):
             message = f"the log of {printable(self._given)} has an earlier verdict, and is left as it is: {why_not}"
             raise LeftAlone(message, "clear it first, or annotate the run on its server")
         others = sorted(path.name for path in self._path.parent.glob("*.wandb") if path.name != self._path.name)
         if others:
-            message = f"{listing(others)} beside {printable(self._path)}: whose verdict it is could not be determined"
+            message = f"{listing(others)} next to {printable(self._path)}: whose verdict it is could not be determined"
             raise WriteError(message, "put the log into a folder of its own")
 
     def set_marks(self, changes: Mapping[str, Any]) -> frozenset[str]:
-        """Beside the folder's, write the log before the digest says that all is there, or was taken off."""
+        """Next to the folder's, write the log before the digest says that all is there, or was taken off."""
         digest = changes.get(DIGEST, PENDING)
         self._is_beside = DIGEST not in changes
         if digest is None:
@@ -455,7 +455,7 @@ class LocalRun(DirectoryRun):
         return media_of(files)
 
     def _is_free(self, place: str) -> bool:
-        """Whether a file of ours may lie there."""
+        """Whether a file of ours may be there."""
         return place in self._media or not (self._is_elsewhere(place) or os.path.lexists(self._folder / place))
 
     @property
@@ -477,7 +477,7 @@ class LocalRun(DirectoryRun):
         return {"media": sorted(new | self._media if under_way else new), "log": self._left_out or "written"}
 
     def _take_away(self, path: Path) -> None:
-        """Delete such a file, with what a killed annotator left beside it, and the folders that are empty then."""
+        """Delete such a file, with what a killed annotator left next to it, and the folders that are empty then."""
         path.unlink(missing_ok=True)
         with suppress(OSError):  # a folder is not there, or not empty
             remove_half_files(path.parent)
@@ -485,7 +485,7 @@ class LocalRun(DirectoryRun):
                 (self._folder / folder).rmdir()
 
     def _is_elsewhere(self, place: str) -> bool:
-        """Whether a file of that path would lie outside of the run's folder, or below a file; a link there is not
+        """Whether a file of that path would be outside of the run's folder, or below a file; a link there is not
         ours.
         """
         folders = [self._folder / folder for folder in PurePosixPath(place).parents][:-1]
@@ -508,10 +508,10 @@ class LocalRun(DirectoryRun):
         if reason := self._why_not_replaced(log):
             return reason
         if self._writer is Writer.AT_WORK:  # also with an exit in it: more may come
-            return "the run is still going on"
+            return "the run is still running"
         is_left = self._writer is Writer.GONE or is_long_ago(self._path.stat().st_mtime)
         if log.exit_code is None and not is_left:
-            return "it has no exit, and whether the run goes on cannot be seen from here until it was silent for a week"
+            return "it has no exit, and whether the run is over cannot be seen from here until it was silent for a week"
         return ""
 
     def _why_not_replaced(self, log: TransactionLog) -> str:

@@ -1,7 +1,7 @@
 """Our records in a run's transaction log: before its exit, since ``wandb sync`` reads no further.
 
-All bytes before them stay as they are; what stands behind is framed again. The new log is read back and compared before
-it takes the old one's place. The log as it was before we first wrote lies beside it.
+All bytes before them stay as they are; what is behind is framed again. The new log is read back and compared before
+it takes the old one's place. The log as it was before we first wrote is next to it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _COPIED = 2**20
 
 
 def backup_of(path: Path) -> Path:
-    """Where the log lies as it was before us."""
+    """Where the log is as it was before us."""
     return path.with_name(path.name + BACKUP)
 
 
@@ -135,7 +135,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _tail(path: Path, log: TransactionLog, records: list[bytes]) -> list[bytes]:
-    """What stands behind the cut in the new log: ours before the first exit, all others in their order."""
+    """What is behind the cut in the new log: ours before the first exit, all others in their order."""
     theirs: list[bytes] = []
     size = 0
     for record, ours in records_of(path):

@@ -84,7 +84,7 @@ def marks_of_tags(tags: Iterable[str], marks: Marks) -> dict[str, str]:
     recorded = recorded_on(marks)
     plain = without_ack(tags, marks)
     if recorded is not None and recorded.is_whole and sorted(plain) != sorted(tags_with(plain, recorded.verdict)):
-        found[DIGEST] = PENDING  # what somebody has changed by hand is put right by the next annotation
+        found[DIGEST] = PENDING  # what someone has changed by hand is put right by the next annotation
     return found
 
 
@@ -103,7 +103,7 @@ def tags_after(tags: Iterable[str], before: Marks, after: Marks, changed: Iterab
         found = without_ack(found, before)
     else:
         return found
-    if is_ack_mark(text_of(after, ACK)):  # it may be there, of somebody whose summary was lost
+    if is_ack_mark(text_of(after, ACK)):  # it may be there, of someone whose summary was lost
         found = [*(tag for tag in found if tag != ACK_WANDB_TAG), ACK_WANDB_TAG]
     return found
 

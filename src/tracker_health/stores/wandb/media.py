@@ -1,6 +1,6 @@
 """The page and the picture of an annotation as media of W&B: its pages show what a summary names as such.
 
-Both lie where the SDK puts such files. Nothing is resumed for them, and no row of the history is added.
+Both are where the SDK puts such files. Nothing is resumed for them, and no row of the history is added.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MEDIA_PLACES = {
     PAGE_FILE: f"media/html/{HEALTH_FOLDER}/{PAGE_FILE}",
     PICTURE_FILE: f"media/images/{HEALTH_FOLDER}/{PICTURE_FILE}",
 }
-"""Where these two lie among the files of a run."""
+"""Where these two are among the files of a run."""
 
 LOCAL_COPIES = {f"local {name}": f"{HEALTH_FOLDER}/{name}" for name in (PAGE_FILE, PICTURE_FILE, ANNOTATION_FILE)}
 """What older SDKs take along when a run is synced that was annotated in its folder: all of its files."""
@@ -30,7 +30,7 @@ ENTRIES = f"{HEALTH_FOLDER}/acks/"
 """Below that what people answered to its verdicts, an entry in each file."""
 
 OWN_PLACES = sorted({*MEDIA_PLACES.values(), *LOCAL_COPIES.values(), f"{HEALTH_FOLDER}/{REPORT_FILE}", NOTIFIED_PLACE})
-"""Where files of ours may lie, besides those entries."""
+"""Where files of ours may be, besides those entries."""
 
 MEDIA_KEYS = {PAGE_FILE: "report", PICTURE_FILE: "picture"}
 """Their names in a summary, behind ``health/``."""
@@ -40,7 +40,7 @@ _PNG_SIZE = struct.Struct(">8x4x4xII")
 
 
 def place_of(name: str) -> str:
-    """Where a file of ours lies among those of a run on a server."""
+    """Where a file of ours is among those of a run on a server."""
     return {**MEDIA_PLACES, **LOCAL_COPIES}.get(name, f"{HEALTH_FOLDER}/{name}")
 
 

@@ -50,7 +50,7 @@ _LAG_SECONDS = (1, 2, 4, 8)
 _LAG_PAUSES = (0, 1, 3, 8, 15)
 """Seconds before each look at a run that was written to."""
 _AT_WORK_SECONDS = 120
-"""W&B sends a heartbeat every 30 seconds: a run with one this young goes on."""
+"""W&B sends a heartbeat every 30 seconds: a run with one this young is running."""
 _HEARTBEAT_SECONDS = 600
 """A run that was not heard of for longer has ended, whatever its state says."""
 
@@ -152,7 +152,7 @@ class OnlineRun(TrackedRun):
         self._forget()
 
     def _shows_what_was_sent(self, run: Any) -> bool:
-        """Whether a run has the keys that were sent, or others that somebody else wrote, and not those from before."""
+        """Whether a run has the keys that were sent, or others that someone else wrote, and not those from before."""
         own = own_keys(run.summary_metrics)
         return own == self._sent or own not in self._before
 
@@ -261,7 +261,7 @@ class OnlineRun(TrackedRun):
             self._before, self._lags = [], False
             self.look()
             if not (live or self._is_over()):
-                # A run that goes on sends its whole summary again and again, and ours would be lost.
+                # A run that is still running sends its whole summary again and again, and ours would be lost.
                 message = f"W&B run {self.ref.id} is still {self._run.state}: nothing was written"
                 raise StillRunning(message, "annotate it when it has finished; check judges it now")
             yield
@@ -272,7 +272,7 @@ class OnlineRun(TrackedRun):
     @cached_property
     def _marks(self) -> dict[str, Any]:
         """Of the summary and W&B's own tags, and what is in files: what was sent of a run whose summary cannot be
-        written yet, and entries that somebody put there whose summary was lost.
+        written yet, and entries that someone put there whose summary was lost.
         """
         found = marks_in(self._run.summary_metrics)
         found |= marks_of_tags(self._run.tags, found)
@@ -304,7 +304,7 @@ class OnlineRun(TrackedRun):
         return frozenset()
 
     def _is_in_summary(self, name: str) -> bool:
-        """Whether the run's summary is ours to write: of one that goes on, or has no verdict, it is not."""
+        """Whether the run's summary is ours to write: of one that is running, or has no verdict, it is not."""
         return self._is_over() and name in Written.of(self._marks).tags
 
     def _list_entries(self, summary: dict[str, Any], changed: Mapping[str, Any]) -> None:
@@ -368,7 +368,7 @@ def _called(name: str) -> str:
 
 
 def is_live(run: Any) -> bool:
-    """Whether a run of the SDK's claims to go on."""
+    """Whether a run of the SDK's claims to be running."""
     return run.state in _LIVE
 
 

@@ -45,7 +45,7 @@ class _Listing(Listing):
 
 
 class OnlineFiles(FetchedFiles):
-    """The files of the run, and of its artifacts, which lie in ``NAME/vN/``; the limits are over both."""
+    """The files of the run, and of its artifacts, which are in ``NAME/vN/``; the limits are over both."""
 
     what = "files"
 
@@ -179,7 +179,7 @@ class FilesOfArtifact(OnlineFiles):
 
 
 def folder_of(artifact: Any) -> str:
-    """Where the files of an artifact lie in the tree: ``NAME/v3/``."""
+    """Where the files of an artifact are in the tree: ``NAME/v3/``."""
     return "/".join(artifact.source_name.rsplit(":", 1)) + "/"
 
 

@@ -111,7 +111,7 @@ class OwnAxes:
 
 
 def _placed(series: Series, counts: FloatArray, axis: Axis) -> Series:
-    """A history on its axis, at the steps where that had come to its counts. Where several would lie at one step, it
+    """A history on its axis, at the steps where that had come to its counts. Where several would be at one step, it
     does not count what the axis does, and stays at its rows.
     """
     late = np.array([axis.at(step) for step in series.steps.tolist()]) > counts

@@ -32,7 +32,7 @@ _NAMES = {place: name for name, place in (MEDIA_PLACES | LOCAL_COPIES).items()}
 
 
 class OwnFiles:
-    """The files of one run where ours lie. ``old``: by place, the MD5 of each that was written or deleted since, as it
+    """The files of one run where ours are. ``old``: by place, the MD5 of each that was written or deleted since, as it
     was before; a server may list it for a while.
     """
 

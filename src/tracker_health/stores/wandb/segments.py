@@ -116,7 +116,7 @@ class Segments:
 
 
 def logs_beside(path: Path, run_id: str) -> list[Path]:
-    """The logs that the folders beside a log's own have of the same run, with itself, in the order of their names."""
+    """The logs that the folders next to a log's own have of the same run, with itself, in the order of their names."""
     root, name = path.parent.parent, f"run-{run_id}.wandb"
     try:
         folders = _folders_in(str(root), root.stat().st_mtime_ns)
@@ -129,7 +129,7 @@ def logs_beside(path: Path, run_id: str) -> list[Path]:
 
 
 def run_logs(path: Path) -> list[Path]:
-    """Where the logs of the runs lie whose folders are beside that of a log: itself, then the nearest in time."""
+    """Where the logs of the runs are whose folders are next to that of a log: itself, then the nearest in time."""
     root, own = path.parent.parent, path.parent.name
     try:
         folders = _folders_in(str(root), root.stat().st_mtime_ns)
@@ -215,7 +215,7 @@ def _overlap(one: TransactionLog, other: TransactionLog) -> bool:
 
 
 def _resumes(later: Segment, earlier: Segment) -> bool:
-    """Whether a log goes on with the run of the one before: it says so, its steps do, or a counter of its owner's."""
+    """Whether a log continues the run of the one before: it says so, its steps do, or a counter of its owner's."""
     log = later.log
     if _overlap(log, earlier.log):
         return False
@@ -265,7 +265,7 @@ def _counts(name: str) -> bool:
 
 
 def _goes_on(before: _Ends, after: _Ends) -> bool | None:
-    """Whether a log goes on where another one ended, and does not begin again; None where nothing tells."""
+    """Whether a log continues where another one ended, and does not begin again; None where nothing tells."""
     for name in sorted(before.counters.keys() & after.counters.keys()):
         (first, last), begins = before.counters[name], after.counters[name][0]
         if last > first:

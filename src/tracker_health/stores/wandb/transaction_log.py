@@ -51,7 +51,7 @@ _FIRST_TIME, _LAST_TIME = 946_684_800.0, 4_102_444_800.0  # of the years 2000 an
 @dataclass(frozen=True, kw_only=True)
 class LoggedFile:
     """A file of an artifact that a run logged. ``version``: a digest of all the artifact's files. ``staged``: where the
-    copy of it lies that waits to be uploaded.
+    copy of it is that waits to be uploaded.
     """
 
     artifact: str
@@ -67,7 +67,7 @@ class TransactionLog:
 
     ``names``: what has numbers in the history; ``rows``: how many rows it has; ``first_step`` and ``last_step``: of the
     first and last. ``sweep``: the id of the one that the run is a trial of. ``started``: in seconds since 1970, None
-    where it does not say. ``resumes``: W&B says that this log goes on with its run.
+    where it does not say. ``resumes``: W&B says that this log continues its run.
     ``branch``: the run that it was forked from, or rewound, and the last step of that which counts. ``crowded``:
     there are so many names that none is given. ``exit_code``: None where no exit is recorded. ``run``: the last record
     of the run, as it stands. ``bears_ours``: there are records of ours; ``own``: what they set in the summary;

@@ -55,7 +55,7 @@ def _lags(trial: _Trial, trials: list[_Trial]) -> bool:
 
 
 def _others(path: Path, sweep: str) -> Iterator[_Trial]:
-    """The other trials of a sweep whose folders lie beside that of a log, as many as are looked at."""
+    """The other trials of a sweep whose folders are next to that of a log, as many as are looked at."""
     read = 0
     for log in [log for log in run_logs(path) if log.parent != path.parent][:_MOST_TRIALS]:
         stamp = _stamp(log)

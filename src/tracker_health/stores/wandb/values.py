@@ -28,13 +28,13 @@ MAX_PARAMS = 1000
 
 OWN_KEY = "health/"
 SDK_FILES = ("wandb-", "config.yaml", "requirements.txt", "diff.patch")
-"""How the names of files begin that the SDK itself writes beside those of a run."""
+"""How the names of files begin that the SDK itself writes next to those of a run."""
 
 OWN_TAGS = frozenset(f"health:{verdict}" for verdict in Verdict)
 """The tags that say a verdict: a run has one of them at most, and it is ours."""
 
 ACK_WANDB_TAG = "health:ack"
-"""The tag of a run whose verdict somebody has answered."""
+"""The tag of a run whose verdict someone has answered."""
 
 _STEP_WORD = "step"  # W&B's pages call it so, whatever it counts
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -178,8 +178,8 @@ class Histories:
 
 
 def tags_with(tags: Iterable[str], verdict: Verdict | None) -> list[str]:
-    """A run's tags with the one of the verdict, and no other of ours, nor the mark that it went wrong while it went on.
-    A run with nothing to judge has none of ours.
+    """A run's tags with the one of the verdict, and no other of ours, nor the mark that it went wrong while it was
+    running. A run with nothing to judge has none of ours.
     """
     theirs = [tag for tag in tags if tag not in OWN_TAGS | LIVE_WANDB_TAGS]
     return theirs if verdict in (None, Verdict.SKIP) else [*theirs, f"health:{verdict}"]

@@ -35,7 +35,7 @@ def saved_by(client: MlflowClient, uri: str, run: Any, artifacts: ArtifactTree, 
 
 @dataclass(frozen=True)
 class _Logged:
-    """See ``Version``: a model that the run logged. One without a step stands at 0."""
+    """See ``Version``: a model that the run logged. One without a step is at 0."""
 
     client: MlflowClient
     uri: str

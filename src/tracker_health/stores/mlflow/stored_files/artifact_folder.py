@@ -102,7 +102,7 @@ class ArtifactFolder:
 
     def _remove_from_server(self) -> None:
         """The same on a server that keeps files in folders. Only of the folder that has our name: what deletes one
-        there takes along what somebody puts into it that moment.
+        there takes along what someone puts into it that moment.
         """
         with suppress(Exception):  # whatever a store's own library raises
             if self._name == HEALTH_FOLDER and not self.listed():

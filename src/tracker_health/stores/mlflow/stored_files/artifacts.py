@@ -180,7 +180,7 @@ class ArtifactTree(FetchedFiles):
 
     @property
     def _location(self) -> str:
-        """Where the artifacts of the run itself lie."""
+        """Where the artifacts of the run itself are."""
         return str(self._run.info.artifact_uri)
 
     def _serves_none(self) -> bool:
@@ -234,7 +234,7 @@ class ArtifactTree(FetchedFiles):
 
 
 class FilesOfModel(ArtifactTree):
-    """The files of one model, which lie at one place, whatever else its run has logged."""
+    """The files of one model, which are at one place, whatever else its run has logged."""
 
     what = "the model's files"
 
@@ -254,7 +254,7 @@ class ModelFiles(FilesOfModel):
     """The files of one model, fetched whole."""
 
     def open(self, file: RunFile) -> RandomAccess:
-        """The file, fetched whole: weights that lie alone are read where all of them are here."""
+        """The file, fetched whole: weights that are alone are read where all of them are here."""
         return LocalFile(self.local(file))
 
 
@@ -296,7 +296,7 @@ def _is_entered(folder: str) -> bool:
 
 
 def _is_pickled_model(path: str, paths: Container[str]) -> bool:
-    """A model that MLflow logged as a pickle, beside an ``MLmodel``: it never holds optimizer state."""
+    """A model that MLflow logged as a pickle, next to an ``MLmodel``: it never holds optimizer state."""
     return any(
         path.endswith(module) and f"{path.removesuffix(module)}{_MODEL_FILE}" in paths for module in _PICKLED_MODELS
     )

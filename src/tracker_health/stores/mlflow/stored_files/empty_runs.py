@@ -58,7 +58,7 @@ class EmptyRuns:
 
 
 class _Place:
-    """Where the folders of many runs lie: how many of them had nothing in them, and, once listed, which there are."""
+    """Where the folders of many runs are: how many of them had nothing in them, and, once listed, which there are."""
 
     def __init__(self) -> None:
         self.empty = 0

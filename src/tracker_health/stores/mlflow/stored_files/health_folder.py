@@ -32,7 +32,7 @@ class HealthFolder:
 
         Raises:
             NoPlace: nothing may be written into it.
-            WriteError: a link, or a file, stands in its place.
+            WriteError: a link, or a file, is in its place.
         """
         folder = self._folder()
         if why := folder.why_not_written():
@@ -44,7 +44,7 @@ class HealthFolder:
         return found
 
     def _is_file(self, folder: ArtifactFolder) -> bool:
-        """Whether a file of its name stands in its place."""
+        """Whether a file of its name is in its place."""
         entries = folder.repository.list_artifacts(None)
         return any(entry.path == HEALTH_FOLDER and not entry.is_dir for entry in entries)
 

@@ -14,7 +14,7 @@ _HANDLED = frozenset({200, 206, 416})
 
 
 def parts_of(repository: Any, path: str, size: int) -> HttpParts | None:
-    """Parts of an artifact, fetched as MLflow's own client fetches it whole; None where it lies on no MLflow server."""
+    """Parts of an artifact, fetched as MLflow's own client fetches it whole; None where it is on no MLflow server."""
     from mlflow.store.artifact.http_artifact_repo import HttpArtifactRepository
     from mlflow.utils.request_utils import augmented_raise_for_status
     from mlflow.utils.rest_utils import http_request

@@ -1,4 +1,4 @@
-"""MLflow's own objects for the places where artifacts lie."""
+"""MLflow's own objects for the places where artifacts are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def repository_of(artifact_uri: str, tracking_uri: str) -> Any:
 
 
 def is_local(repository: Any) -> bool:
-    """Whether the artifacts lie on this machine, to be read in place."""
+    """Whether the artifacts are on this machine, to be read in place."""
     from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
     return isinstance(repository, LocalArtifactRepository)
