@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import Config
 from tracker_health.errors import ConfigError, ReadError, RunError, TrackerHealthError, described
-from tracker_health.evidence import Baseline, Part, Request, RunRef
+from tracker_health.evidence import Baseline, Evidence, Part, Request, RunRef
 from tracker_health.facts.applied import as_logged
 from tracker_health.report.baseline import MOST_RUNS, Candidate, baseline_of, from_json
 from tracker_health.report.result import Report
@@ -419,9 +420,25 @@ def compare(
     title: str,
     config: Config | str = "default",
     tracking_uri: str | None = None,
+    only: Collection[Verdict] = (),
+    sort: str = "verdict",
+    page_at: Callable[[Report, Callable[[], bytes]], str] | None = None,
 ) -> tuple[tuple[Outcome, ...], bytes]:
     """Judge runs, and make one page with all of them and their curves; nothing is written. A run that fails is a row
     with its error.
+
+    Args:
+        runs: What is judged.
+        title: What the runs are of.
+        config: Of every run.
+        tracking_uri: MLflow's store of run ids.
+        only: The page has runs with these verdicts; without any it has all.
+        sort: By what its rows are sorted: ``verdict``, ``name`` or ``cause``.
+        page_at: Gives the address of a run's own page, relative to the table, or "". It may call what it is given
+            with the report to get that page, as ``page_of_run`` makes it.
+
+    Returns:
+        What came of each run, also of those that are not on the page, and the page.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -440,8 +457,17 @@ def compare(
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             outcome = failed_outcome(run, error, base)
         outcomes.append(outcome)
-        rows.append(row_of(outcome.report, evidence))
-    return tuple(outcomes), comparison_page(rows, title=title)
+        if not only or outcome.report.verdict in only:
+            page = "" if page_at is None else page_at(outcome.report, partial(_page, evidence, outcome.report, base))
+            rows.append(row_of(outcome.report, evidence, page))
+    judged = [one.report.verdict for one in outcomes]
+    return tuple(outcomes), comparison_page(rows, title=title, judged=judged, sort=sort)
+
+
+def _page(evidence: Evidence | None, report: Report, config: Config) -> bytes:
+    from tracker_health.render.attachments import page_of
+
+    return page_of(evidence, report, config.docs_url)[0]
 
 
 def read_baseline(path: str | Path) -> Baseline:

@@ -15,6 +15,7 @@ from tracker_health.evidence import Children, RunRef
 from tracker_health.report.resume_point import Onset, Rewind
 from tracker_health.words.acknowledgements import Acknowledgement, from_json, open_codes, said_by, standing, worst_of
 from tracker_health.words.diagnosis import Diagnosis
+from tracker_health.words.order import Place
 from tracker_health.words.verdict import Verdict
 
 SCHEMA = "tracker-health/report/2"
@@ -339,6 +340,12 @@ class Report:
     def cause(self) -> str:
         """The cause where it is certain or likely; else empty."""
         return self.diagnosis.named if self.diagnosis is not None else ""
+
+    @property
+    def place(self) -> Place:
+        """What it is sorted by among others."""
+        cause = "" if self.diagnosis is None else self.diagnosis.cause
+        return Place(self.verdict, self.run.name, cause, self.score)
 
     @property
     def said(self) -> str:
