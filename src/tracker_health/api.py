@@ -557,12 +557,15 @@ def overview_of(
     by: Sequence[str] = (),
     labelled: Callable[[dict[str, Any]], None] | None = None,
     most_worst: int = 10,
+    only: Collection[Verdict] = (),
+    sort: str = "",
 ) -> Overview:
     """The health of the runs of an MLflow experiment (without a name: of all) or of a W&B project, from their tags.
 
     ``where``: as for ``runs_of_experiment`` and ``runs_of_project``; ``since``: only runs that began at that time
     (seconds since 1970) or later; ``by``: of ``overview.GROUPS``. ``labelled``: is given each run that somebody has
     answered, with what was said, as a JSON document. ``most_worst``: how many of the worst runs are named.
+    ``only``: these have one of these verdicts. ``sort``: they are named in this order, as for ``compare``.
 
     Raises:
         RunError: the store cannot be reached, or there is no such experiment or project.
@@ -579,7 +582,7 @@ def overview_of(
         from tracker_health.stores.mlflow.experiment import tagged_runs
 
         runs = tagged_runs([experiment] if experiment else [], tracking_uri, where, since, kin=kin)
-    return overview(runs, by, now=time.time(), labelled=labelled, most_worst=most_worst)
+    return overview(runs, by, now=time.time(), labelled=labelled, most_worst=most_worst, only=only, sort=sort)
 
 
 def read_series(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> SeriesTable:

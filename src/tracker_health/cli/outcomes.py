@@ -49,8 +49,8 @@ def finish(
     *,
     writes: bool,
 ) -> NoReturn:
-    """Print each outcome as it comes, or all of them in the order that was asked for, then exit with the code that the
-    whole call deserves.
+    """Print each outcome as it comes, or all of them in the order that was asked for. Exit with the code that the whole
+    call deserves.
 
     ``writes``: the runs still to come are done even when nobody reads on.
     """
@@ -128,8 +128,6 @@ def _say_what_came(tally: Tally, links: Mapping[str, _Link], *, many: bool) -> N
     """Of many runs what failed and why, and where to see them in their tracker."""
     for line in tally.lines() if many else ():
         click.echo(line, err=True)
-    if many and (command := tally.page_command()):
-        click.echo(f"page   {command}", err=True)
     for link in list(links.values())[:_MOST_LINKS]:
         click.echo(f"{link.what}: {link.url}", err=True)
 

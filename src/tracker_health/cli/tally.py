@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 _REDRAWN_SECONDS = 0.2
 _MOST_CAUSES, _MOST_WORST = 6, 5
-_MOST_NAMED = 1000  # of the runs that a command may name
+_MOST_NAMED = 100  # of the runs, in a command
 _NOT_REPEATED = frozenset({"path", "opens", "as_json", "quiet", "verbose", "fail_on", "only", "order"})
+_OF_A_BATCH = ("experiment", "experiments", "project", "where")
+_MOST_CHARACTERS = 20_000
 """Options of ``report`` that say nothing of which runs are judged, nor how."""
 
 
@@ -58,8 +60,7 @@ class Tally:
         self._causes.setdefault(report.verdict, Counter()).update(_causes_of(report))
         if (names := self._names.get(report.verdict)) is not None:
             self._worst = heapq.nsmallest(_MOST_WORST, [*self._worst, report], key=_worst_first)
-            if len(names) <= _MOST_NAMED:
-                names.append(outcome.run)
+            names.append(outcome.run)
         if draw and self._shown and time.monotonic() - self._drawn > _REDRAWN_SECONDS:
             self._drawn = time.monotonic()
             self._write(printable(self.line, max(20, shutil.get_terminal_size((100, 24)).columns - 1)))
@@ -78,37 +79,46 @@ class Tally:
         return f"{self.done}{of} runs  {self._rate:.1f}/s  {verdicts}"
 
     def lines(self) -> Iterator[str]:
-        """The verdicts with their most frequent causes, what was done, and the worst runs."""
+        """The verdicts with their most frequent causes, what was done, the worst runs, and the command for their
+        page.
+        """
         yield ""
+        yield from self._by_verdict()
+        statuses = ", ".join(f"{number} {status}" for status, number in sorted(self._statuses.items()))
+        yield f"{count(self.done, 'run')}: {statuses}; {self._rate:.1f} a second"
+        yield from self._worst_and_page(named=False)
+
+    def failed_lines(self) -> Iterator[str]:
+        """The same of a sweep, which says by itself what was done: nothing where no run failed or has a warning. The
+        command names the runs: another sweep would look at others.
+        """
+        if self._worst:
+            yield from self._by_verdict()
+            yield from self._worst_and_page(named=True)
+
+    def _by_verdict(self) -> Iterator[str]:
         for verdict, number in self._ordered():
             causes = self._causes[verdict].most_common()
             parts = [f"{cause} {runs}" for cause, runs in causes[:_MOST_CAUSES]]
             parts += [f"{len(causes) - _MOST_CAUSES} other causes"] if len(causes) > _MOST_CAUSES else []
             yield f"{verdict:<6} {number:>6}   {', '.join(parts)}".rstrip()
-        statuses = ", ".join(f"{number} {status}" for status, number in sorted(self._statuses.items()))
-        yield f"{count(self.done, 'run')}: {statuses}; {self._rate:.1f} a second"
-        yield from self.worst()
 
-    def worst(self) -> Iterator[str]:
-        """The worst runs, one a line."""
+    def _worst_and_page(self, *, named: bool) -> Iterator[str]:
         for place, report in enumerate(self._worst):
             head = "worst" if not place else ""
             said = f"{head:<6} {report.verdict.upper():<5} {short_name(report.run.name)}  "
             yield said + printable(report.headline, max(40, width() - len(said)))
+        if command := self._page(named=named):
+            yield f"{'page':<6} {command}"
 
     def left_out(self, only: Sequence[Verdict]) -> int:
         """How many runs are not shown where ``only`` these verdicts are; an empty list shows all."""
         return self.done - sum(self._verdicts[verdict] for verdict in only) if only else 0
 
-    def page_command(self, *, named: bool = False) -> str:
-        """The command that writes a page of the runs that failed, or else of those with warnings; "" without any.
-        ``named``: it names the runs, and does not repeat which were asked for.
-        """
+    def _page(self, *, named: bool) -> str:
+        """The command that writes a page of the runs that failed, or else of those with warnings."""
         verdict = next((verdict for verdict, names in self._names.items() if names), None)
-        if verdict is None:
-            return ""
-        names = self._names[verdict]
-        return report_command(verdict, names if len(names) <= _MOST_NAMED else [], named=named)
+        return "" if verdict is None else report_command(verdict, self._names[verdict], named=named)
 
     @property
     def _rate(self) -> float:
@@ -134,28 +144,36 @@ def _worst_first(report: Report) -> tuple[object, ...]:
 
 
 def report_command(verdict: Verdict, names: Sequence[str], *, named: bool = False) -> str:
-    """The command that writes a page of the runs with this verdict, quoted for a shell: with the runs as they were
-    asked for, or with their ``names`` where that is shorter or standard input listed them. "" where neither can be.
+    """The command that writes a page of the runs with this verdict, quoted for a shell.
+
+    Args:
+        verdict: Of the runs.
+        names: Of each of them, as ``report`` takes it.
+        named: The command names the runs. Else it has what was asked for, unless that was a list on standard input, or
+            more runs than these.
+
+    Returns:
+        The command; "" where so many would have to be named that no shell should be given it.
     """
     page = f"{verdict}{'ed' if verdict is Verdict.FAIL else ''}.html"
     context = click.get_current_context()
     runs: tuple[str, ...] = context.params.get("runs", ())
-    typed = [*_typed(context), *_arguments(map(without_userinfo, runs))]
-    by_name = [*_typed(context, but=("experiment", "project", "where", "since")), *_arguments(names)] if names else []
     batch = context.params.get("experiment") or context.params.get("project")
-    if named or "-" in runs or (by_name and not batch and len(names) < len(runs)):
-        words = [*by_name] and ["-o", page, *by_name]
+    if not named and "-" not in runs and (batch or len(runs) <= len(names)):
+        words = ["--only", str(verdict), *_typed(context), *_arguments(map(without_userinfo, runs))]
+    elif len(names) <= _MOST_NAMED:
+        words = [*_typed(context, but=_OF_A_BATCH), *_arguments(names)]
     else:
-        words = ["--only", str(verdict), "-o", page, *typed]
-    return shlex.join(["tracker-health", "report", *words]) if words else ""
+        return ""
+    return printable(shlex.join(["tracker-health", "report", "-o", page, *words]), _MOST_CHARACTERS)
 
 
-def _arguments(values: Iterator[str] | Sequence[str]) -> list[str]:
+def _arguments(values: Iterable[str]) -> list[str]:
     words = list(values)
     return ["--", *words] if any(word.startswith("-") for word in words) else words
 
 
-def _typed(context: click.Context, but: Sequence[str] = ()) -> Iterator[str]:
+def _typed(context: click.Context, *, but: Sequence[str] = ()) -> Iterator[str]:
     """The options of the command line that ``report`` has, too, and that change which runs it judges, or how."""
     from tracker_health.cli.group import cli
 

@@ -23,9 +23,9 @@ def _by_verdict(place: Place) -> tuple[object, ...]:
 
 
 def _by_name(place: Place) -> tuple[object, ...]:
-    """With numbers in their order: ``run-9`` before ``run-10``."""
-    parts = re.split(r"(\d{1,300})", place.name[:500])
-    return [(int(part), "") if part.isdecimal() else (-1, part.casefold()) for part in parts], place.name
+    """With numbers in their order: ``run-9`` before ``run-10``, ``lr0.01`` before ``lr0.1``."""
+    parts = re.split(r"([0-9]+(?:\.[0-9]+)?)", place.name[:200])
+    return [(float(part), "") if at % 2 else (-1.0, part.casefold()) for at, part in enumerate(parts)], place.name
 
 
 def _by_cause(place: Place) -> tuple[object, ...]:
