@@ -60,7 +60,7 @@ class Step:
 
 
 def commands_that_work(steps: list[Step]) -> Iterator[str]:
-    """What the steps are enough for, and what they are not; where what was named is not there, that nothing is known."""
+    """What the steps are enough for, and what not. Where what was named is not there, that nothing is known."""
     if missing := [one.detail for one in steps if one.state is State.NOT_THERE]:
         yield f"not known what the account is enough for: {missing[0]}"
         return
