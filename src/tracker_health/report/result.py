@@ -263,7 +263,7 @@ class SeriesUse:
 @dataclass(frozen=True, kw_only=True)
 class Judged:
     """Whether a part of a run (its loss, its weights, its end) was judged. ``why``: of what is there and not usable the
-    reason, and the way out.
+    reason, and the way out. Of what is not there and was judged all the same, by what.
     """
 
     part: str
@@ -402,9 +402,10 @@ class Report:
             state: ``judged``, ``not there`` or ``not usable``.
 
         Returns:
-            The names of the parts.
+            The names of the parts, and by what one was judged that is not there itself.
         """
-        return [one.part for one in self.judged if one.state == state]
+        parts = [one for one in self.judged if one.state == state]
+        return [f"{one.part} ({one.why})" if state == "judged" and one.why else one.part for one in parts]
 
     @property
     def explained(self) -> tuple[ProbeResult, ...]:
