@@ -362,14 +362,14 @@ class DirectoryRun(TrackedRun):
         seen = f"no training log or checkpoint; seen: {unread_files(self.files, self._folder)}"
         if folder := folder_to_try(self.files):
             return f"nothing to judge in it: {seen}; give the folder of one run: {printable(folder, 100)}"
-        return f"nothing to judge in it: {seen}; looked for {_LOOKED_FOR}"
+        return f"nothing to judge in it: {seen}; looked for {_LOOKED_FOR}; {_TO_TRY}"
 
 
 _LOOKED_FOR = (
-    "trainer_state.json, logs (*.jsonl, metrics.csv, *.log, TensorBoard's event files) with lines as 'step 100 "
-    "loss=0.52' or columns of a step and a loss (of another name: --set roles.train_loss=NAME), notebooks, "
+    "trainer_state.json, logs (*.jsonl, metrics.csv, *.log, TensorBoard's event files), notebooks, "
     "training_state.pt, optimizer.pt and other torch checkpoints"
 )
+_TO_TRY = "lines as 'step 100 loss=0.52' are read, and columns of any name: --set roles.train_loss=NAME"
 
 
 def _status_of_file(entry: os.DirEntry[str]) -> os.stat_result | None:
