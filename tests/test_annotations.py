@@ -240,6 +240,17 @@ def test_a_description_begins_with_the_cause_and_what_to_try(failing):
     assert "tracker-health explain learning-rate-too-high" in found.note
 
 
+def test_an_exception_is_told_once(failing):
+    said = "the run failed after step 59 (ValueError: shard 17)"
+    crashed = replace(failing.results[0], code="RUN004", name="crashed", message=said)
+    diagnosis = replace(DIAGNOSIS, sentence=f"Healthy up to step 59; {said}.", explains=("RUN004",), others=())
+    report = replace(failing, results=(crashed,), diagnosis=diagnosis, ended="failed", ended_by="ValueError: shard 17")
+    note = plan(report, "abc", config=ALL).note
+    assert note.count("shard 17") == 1
+    assert "`RUN004` crashed: as above" in note
+    assert "Ended: failed." in note
+
+
 def test_a_pass_is_one_line(failing):
     report = replace(failing, verdict=Verdict.PASS, results=(), summary="8 rules passed")
     assert plan(report, "abc", config=ALL).note.count("\n") == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tracker_health.api import check
 from tracker_health.config import Config, preset
 from tracker_health.evidence import Evidence, OptimizerState, RunInfo, RunRef, Series, StepUnit, TensorState, confirm
 from tracker_health.judge.engine import diagnose, needs_of
@@ -101,3 +102,18 @@ def test_overfitting_whose_best_checkpoint_was_kept_passes_with_a_note(params, v
 
 def test_the_two_original_rules_keep_their_verdicts():
     assert judged({"train_loss": NOISE}, config=preset("dlm")).verdict is Verdict.SKIP
+
+
+def test_a_part_that_a_rule_judged_by_another_is_judged(tmp_path):
+    """Dead units of weights show in the moments, where no weights were saved."""
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Linear(32, 32), torch.nn.Linear(32, 4))
+    optimizer = torch.optim.AdamW(net.parameters())
+    for _ in range(300):
+        net(torch.randn(8, 16)).square().mean().backward()
+        optimizer.step()
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    report = check(tmp_path)
+    assert "WGT003" in {one.code for one in report.results}
+    assert "weights (only by what the optimizer keeps)" in report.judged_parts("judged")
+    assert "weights" not in report.judged_parts("not there")

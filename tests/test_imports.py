@@ -61,7 +61,7 @@ def test_the_house_stays_small_enough_to_learn():
 
 def test_every_kind_of_import_is_seen():
     # For types alone, within a function, and of a package's own.
-    assert "tracker_health.runs.outcome" in GRAPH["tracker_health.terminal"]
+    assert "tracker_health.runs.outcome" in GRAPH["tracker_health.cli.tally"]
     assert "tracker_health.fleet.sweep" in GRAPH["tracker_health.cli.sweeping"]
     assert "tracker_health.stores.remote.deadline" in GRAPH["tracker_health.cli.sweeping"]
     assert "tracker_health.diagnosis._facts" in GRAPH["tracker_health.diagnosis.table.data"]

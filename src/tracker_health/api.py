@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import Config
 from tracker_health.errors import ConfigError, ReadError, RunError, TrackerHealthError, described
-from tracker_health.evidence import Baseline, Part, Request, RunRef
+from tracker_health.evidence import Baseline, Evidence, Part, Request, RunRef
 from tracker_health.facts.applied import as_logged
 from tracker_health.report.baseline import MOST_RUNS, Candidate, baseline_of, from_json
 from tracker_health.report.result import Report
@@ -417,9 +418,25 @@ def compare(
     title: str,
     config: Config | str = "default",
     tracking_uri: str | None = None,
+    only: Collection[Verdict] = (),
+    sort: str = "verdict",
+    page_at: Callable[[Report, Callable[[], bytes]], str] | None = None,
 ) -> tuple[tuple[Outcome, ...], bytes]:
     """Judge runs, and make one page with all of them and their curves; nothing is written. A run that fails is a row
     with its error.
+
+    Args:
+        runs: What is judged.
+        title: What the runs are of.
+        config: Of every run.
+        tracking_uri: MLflow's store of run ids.
+        only: The page has runs with these verdicts; without any it has all.
+        sort: By what its rows are sorted: ``verdict``, ``name`` or ``cause``.
+        page_at: Gives the address of a run's own page, relative to the table, or "". It may call what it is given
+            with the report to get that page, as ``page_of_run`` makes it.
+
+    Returns:
+        What came of each run, also of those that are not on the page, and the page.
 
     Raises:
         ConfigError: the configuration names something that does not exist.
@@ -438,8 +455,17 @@ def compare(
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             outcome = failed_outcome(run, error, base)
         outcomes.append(outcome)
-        rows.append(row_of(outcome.report, evidence))
-    return tuple(outcomes), comparison_page(rows, title=title)
+        if not only or outcome.report.verdict in only:
+            page = "" if page_at is None else page_at(outcome.report, partial(_page, evidence, outcome.report, base))
+            rows.append(row_of(outcome.report, evidence, page))
+    judged = [one.report.verdict for one in outcomes]
+    return tuple(outcomes), comparison_page(rows, title=title, judged=judged, sort=sort)
+
+
+def _page(evidence: Evidence | None, report: Report, config: Config) -> bytes:
+    from tracker_health.render.attachments import page_of
+
+    return page_of(evidence, report, config.docs_url)[0]
 
 
 def read_baseline(path: str | Path) -> Baseline:
@@ -530,13 +556,15 @@ def overview_of(
     by: Sequence[str] = (),
     labelled: Callable[[dict[str, Any]], None] | None = None,
     most_worst: int = 10,
+    only: Collection[Verdict] = (),
+    sort: str = "",
 ) -> Overview:
     """The health of the runs of an MLflow experiment (without a name: of all) or of a W&B project, from their tags.
 
     ``where``: as for ``runs_of_experiment`` and ``runs_of_project``; ``since``: only runs that ended at that time
     (seconds since 1970) or later, or are still running; ``by``: of ``overview.GROUPS``. ``labelled``: is given each run
     that someone has answered, with what was said, as a JSON document. ``most_worst``: how many of the worst runs are
-    named.
+    named. ``only``: these have one of these verdicts. ``sort``: they are named in this order, as for ``compare``.
 
     Raises:
         RunError: the store cannot be reached, or there is no such experiment or project.
@@ -553,7 +581,7 @@ def overview_of(
         from tracker_health.stores.mlflow.experiment import tagged_runs
 
         runs = tagged_runs([experiment] if experiment else [], tracking_uri, where, since, kin=kin)
-    return overview(runs, by, now=time.time(), labelled=labelled, most_worst=most_worst)
+    return overview(runs, by, now=time.time(), labelled=labelled, most_worst=most_worst, only=only, sort=sort)
 
 
 def read_series(run: str | Path, *, config: Config | str = "default", tracking_uri: str | None = None) -> SeriesTable:

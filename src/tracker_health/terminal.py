@@ -12,22 +12,17 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 
 from tracker_health.errors import ConfigError, TrackerHealthError, described
 from tracker_health.runs.parallel import WORKER
 from tracker_health.stores.remote.progress import display
-from tracker_health.text import count, percent, printable, size_of
-from tracker_health.words.verdict import Verdict
-
-if TYPE_CHECKING:
-    from tracker_health.runs.outcome import Outcome
+from tracker_health.text import percent, printable, size_of
 
 EXIT_DONE, EXIT_VERDICT, EXIT_USAGE, EXIT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_UNFINISHED = 4
@@ -38,7 +33,6 @@ _REDRAWN_SECONDS = 0.2
 _LOOK_SECONDS = 0.1  # between two looks at whether an end is wanted
 _PATIENCE_SECONDS = 2.0  # without a word, from which on a terminal is told that work is done
 _FINISHING = b"\ntracker-health: finishing the runs in hand; Ctrl-C again stops at once\n"
-_REASONS = 4
 Item = TypeVar("Item")
 
 
@@ -161,68 +155,6 @@ def _show_until(finished: threading.Event, name: str, size: int, done: Callable[
             written = True
         if written:
             click.echo("\r\x1b[K", err=True, nl=False, color=True)
-
-
-class Tally:
-    """How far a command on many runs is: a line on standard error, where that is a terminal, and counts at the end."""
-
-    def __init__(self, total: int | None) -> None:
-        self.done = 0
-        self._total = total
-        self._verdicts: Counter[Verdict] = Counter()
-        self._codes: dict[Verdict, Counter[str]] = {}
-        self._statuses: Counter[str] = Counter()
-        self._began = time.monotonic()
-        self._drawn = 0.0
-        stream: TextIO | None = sys.stderr
-        self._shown = stream is not None and stream.isatty()
-
-    def add(self, outcome: Outcome, *, draw: bool) -> None:
-        """Count a run, and draw the line again if that was a moment ago."""
-        report = outcome.report
-        self.done += 1
-        self._verdicts[report.verdict] += 1
-        self._statuses[outcome.status] += 1
-        self._codes.setdefault(report.verdict, Counter()).update(f"{one.code} {one.name}" for one in report.findings)
-        if draw and self._shown and time.monotonic() - self._drawn > _REDRAWN_SECONDS:
-            self._drawn = time.monotonic()
-            self._write(printable(self.line, max(20, shutil.get_terminal_size((100, 24)).columns - 1)))
-
-    def clear(self) -> None:
-        """Take the line away, for another one to be printed in its place."""
-        if self._shown and self._drawn:
-            self._write("")
-            self._drawn = 0.0
-
-    @property
-    def line(self) -> str:
-        """Runs done, their rate, and the verdicts."""
-        of = "" if self._total is None else f" of {self._total}"
-        verdicts = ", ".join(f"{number} {verdict}" for verdict, number in self._ordered())
-        return f"{self.done}{of} runs  {self._rate:.1f}/s  {verdicts}"
-
-    def table(self) -> list[str]:
-        """The verdicts with their most frequent reasons, and what was written."""
-        lines = []
-        for verdict, number in self._ordered():
-            reasons = self._codes[verdict].most_common(_REASONS)
-            lines.append(
-                f"{verdict:<6} {number:>6}   {', '.join(f'{code} ({runs})' for code, runs in reasons)}".rstrip()
-            )
-        statuses = ", ".join(f"{number} {status}" for status, number in sorted(self._statuses.items()))
-        return [*lines, f"{count(self.done, 'run')}: {statuses}; {self._rate:.1f} a second"]
-
-    @property
-    def _rate(self) -> float:
-        return self.done / max(time.monotonic() - self._began, 1e-3)
-
-    def _ordered(self) -> list[tuple[Verdict, int]]:
-        return sorted(self._verdicts.items(), key=lambda one: -one[0].rank)
-
-    def _write(self, text: str) -> None:
-        quiet_line()
-        with suppress(OSError, ValueError):  # a terminal that went away
-            click.echo(f"\r\x1b[K{text}", err=True, nl=False, color=True)
 
 
 class Patience:

@@ -83,6 +83,28 @@ def test_the_table_is_filtered_and_its_lines_with_it(page):
     assert page.locator("td.name").filter(visible=True).all_inner_texts() == ["good"]
 
 
+def test_settings_sort_as_numbers_and_every_cell_is_printed(page):
+    rows = []
+    for name, rate, kind in (("a", "1e-3", "adam"), ("b", "0.02", "sgd"), ("c", "3", "adam"), ("d", "", "sgd")):
+        given, report = judged(name, LOSS)
+        params = {"lr": rate, "kind": kind} if rate else {"kind": kind}
+        rows.append(row_of(report, replace(given, info=RunInfo(params=params)), page=f"{name}.html"))
+    page.set_content(comparison_page(rows, title="runs").decode())
+    names = "cells => cells.map(cell => cell.innerText)"
+    for order in ("abcd", "cbad"):  # what is not there is last, either way
+        page.get_by_role("button", name="lr", exact=True).click()
+        assert "".join(page.eval_on_selector_all("td.name", names)) == order
+    assert page.get_by_role("link", name="a", exact=True).get_attribute("href") == "a.html"
+    # On a phone a row is a card, whose settings have their names.
+    label = page.locator("td.setting").first.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert "lr" in label
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.set_viewport_size({"width": 1000, "height": 700})
+    page.emulate_media(media="print")
+    hidden = "cells => cells.filter(cell => getComputedStyle(cell).display === 'none').length"
+    assert page.eval_on_selector_all("table.runs :is(th, td)", hidden) == 0
+
+
 def test_arrow_keys_read_values_and_plus_zooms(page):
     given, report = judged("run", LOSS)
     page.set_content(page_of(given, report)[0].decode())

@@ -283,3 +283,8 @@ def test_a_killed_run_did_not_reach_its_plan():
         for more in ({}, seen(Ended.KILLED))
     ]
     assert [one.snapshot for one in progress] == [True, False]
+
+
+def test_the_name_of_an_exception_is_said_once():
+    assert ending_by_exception(RuntimeError("RuntimeError: no labels")).by == "RuntimeError: no labels"
+    assert ending_by_exception(RuntimeError("ValueError: no labels")).by == "RuntimeError: ValueError: no labels"

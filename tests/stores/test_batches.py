@@ -302,14 +302,16 @@ def test_a_broken_run_in_the_middle(sqlite_uri, tmp_path, writes):
 
 def test_the_table_at_the_end(server_uri):
     name, _ = make_runs(server_uri, 8, sick={1, 2})
-    result = CliRunner().invoke(cli, ["check", "--experiment", name, "--tracking-uri", server_uri])
+    of_these = ["--experiment", name, "--tracking-uri", server_uri]
+    result = CliRunner().invoke(cli, ["check", *of_these])
     assert result.exit_code == 1
     assert len(result.stdout.splitlines()) == 8
-    fail, passed, last = result.stderr.splitlines()
-    assert fail.split()[:2] == ["fail", "2"]
-    assert "LOS001 nonfinite-loss (2)" in fail
+    _, fail, passed, done, *worst, page = result.stderr.splitlines()
+    assert fail.split() == ["fail", "2", "non-finite-loss", "2"]
     assert passed.split() == ["pass", "6"]
-    assert last.startswith("8 runs: 8 checked; ")
+    assert done.startswith("8 runs: 8 checked; ")
+    assert len(worst) == 2
+    assert page.split()[1:] == ["tracker-health", "report", "-o", "failed.html", "--only", "fail", *of_these]
 
 
 def test_an_experiment_without_runs_is_told(sqlite_uri):
@@ -320,3 +322,16 @@ def test_an_experiment_without_runs_is_told(sqlite_uri):
         result = CliRunner().invoke(cli, [command, "--experiment", name, "--tracking-uri", sqlite_uri, *where])
         assert (result.exit_code, result.stdout) == (0, "")
         assert result.stderr == "tracker-health: there is no such run: nothing was judged\n"
+
+
+def test_a_summary_names_the_runs_that_were_asked_for_and_the_page_of_them(sqlite_uri):
+    name, ids = make_runs(sqlite_uri, 4, sick={1, 2})
+    store = ["--tracking-uri", sqlite_uri]
+    swept = CliRunner().invoke(cli, ["sweep", "--experiment", name, *store])
+    assert f"report -o failed.html --tracking-uri {sqlite_uri} " in swept.stderr
+    assert all(one in swept.stderr for one in ids[1:3])
+    whole = CliRunner().invoke(cli, ["summary", "--experiment", name, *store])
+    assert f"report -o failed.html --only fail --experiment '{name}' " in whole.stdout
+    healthy = CliRunner().invoke(cli, ["summary", "--experiment", name, *store, "--only", "pass", "--json"])
+    assert {one["run"]["id"] for one in json.loads(healthy.stdout)["worst"]} == {ids[0], ids[3]}
+    assert "2 runs left out by --only pass" in healthy.stderr

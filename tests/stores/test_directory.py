@@ -97,7 +97,7 @@ def test_an_empty_folder_is_one_problem(run):
 def test_a_log_in_which_nothing_is_measured_is_named(run):
     (Path(run.ref.id) / "train.log").write_text("hello\nall fine\n")
     (problem,) = DirectoryRun(run.ref.id).read(EVERYTHING).problems
-    assert "among 2 lines of train.log none names a metric" in problem.message
+    assert "among 2 lines of train.log (begins 'hello') none names a metric" in problem.message
 
 
 def test_files_are_sorted_and_other_tools_folders_are_left_out(run):

@@ -69,8 +69,22 @@ def test_a_server_whose_tags_do_not_stay_is_found_out_and_left_clean(sqlite_uri,
 def test_an_experiment_that_is_not_there(sqlite_uri):
     done, states = examined("--tracking-uri", sqlite_uri, "--experiment", "no such thing")
     assert done.exit_code == 3
-    assert states["read runs"] == "fails"
-    assert "--experiment" in done.stdout
+    assert states["read runs"] == "not there"
+    assert "enough for: nothing" not in done.stdout
+    assert done.stdout.splitlines()[-1] == (
+        "not known what the account is enough for: there is no experiment no such thing "
+        "(name one of yours with --experiment, or log the first run there)"
+    )
+
+
+def test_a_new_project_of_wandb_says_nothing_of_the_account(wandb_server):
+    done, states = examined("--project", "team/new")
+    assert (done.exit_code, states["read runs"], states["make a run"]) == (3, "not there", "not tried")
+    assert "not known what the account is enough for: there is no W&B project team/new" in done.stdout
+    assert "W&B makes a project with its first run" in done.stdout
+    wandb_server.store.new_run("team", "new", "first")
+    done, _ = examined("--project", "team/new")
+    assert "enough for: check, report; annotate, sweep, exec; gate" in done.stdout.splitlines()
 
 
 @pytest.mark.slow

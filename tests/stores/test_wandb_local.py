@@ -298,6 +298,20 @@ def test_a_log_without_an_exit_is_as_old_as_its_newest_record(small, monkeypatch
     assert verdicts[1][2] == "W&B's log has no exit record, and nothing has come from it for 7.0 hours"
 
 
+def test_a_copy_of_a_log_that_is_still_written_has_not_ended(small, tmp_path, monkeypatch):
+    """No process writes the copy, whose log stands still."""
+    monkeypatch.setattr(alive, "_sees_every_process", lambda: True)
+    monkeypatch.setattr(alive.socket, "gethostname", lambda: "vm")
+    run = small(ended=False, more=[wandb_logs.stats_record(time.time() - 7 * 3600)])
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    assert ended(copy)[1] == "silent"
+    with wandb_runs.log_in(run).open("ab"):
+        assert ended(copy)[1] == "running"
+        assert any("is a copy" in note for note in check(copy).notes)
+        assert annotate(copy).status == "written"
+        assert ended(run)[1] == "running"
+
+
 def test_a_record_of_no_time_that_can_be_leaves_the_files_date(small, monkeypatch):
     monkeypatch.setattr(alive, "_sees_every_process", lambda: False)
     run = small(ended=False, more=[wandb_logs.stats_record(1e15), wandb_logs.stats_record(-5)])

@@ -54,9 +54,7 @@ def doctor(experiment: str | None, project: str | None, dry_run: bool, **choices
     if why := why_not_at_start():
         output.print(f"{tried.State.SEEN:<9}  hooks: {printable(why, 600)}")
     if not dry_run:
-        good, bad = tried.commands_that_work(steps)
-        output.print(f"enough for: {'; '.join(good) or 'nothing'}")
-        if bad:
-            output.print(f"not enough for: {'; '.join(bad)}")
-    failed = any(step.state is tried.State.FAILS for step in steps)
+        for line in tried.commands_that_work(steps):
+            output.print(line)
+    failed = any(step.state in (tried.State.FAILS, tried.State.NOT_THERE) for step in steps)
     sys.exit(EXIT_RUN if failed else output.exit_code or EXIT_DONE)

@@ -40,7 +40,7 @@ PANELS: Mapping[str, tuple[str, ...]] = {
         "against",
         "rejudge",
     ),
-    "Result": ("fail_on", "as_json", "form", "path", "opens", "quiet", "verbose", "everything"),
+    "Result": ("fail_on", "only", "order", "as_json", "form", "path", "opens", "quiet", "verbose", "everything"),
 }
 """The headings below which a command's help lists its options, by parameter; any other option comes first."""
 

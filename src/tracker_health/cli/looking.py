@@ -5,17 +5,30 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracker_health.cli.choices import batch_of, only_run, settings_of
 from tracker_health.cli.group import cli
-from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, all_of, batch_options, note_verbose, since_option
-from tracker_health.cli.outcomes import say_problems
+from tracker_health.cli.options import (
+    CHOOSING,
+    CONFIG_FILE,
+    TRACKING_URI,
+    all_of,
+    batch_options,
+    note_verbose,
+    since_option,
+)
+from tracker_health.cli.outcomes import say_left_out, say_problems
+from tracker_health.cli.tally import report_command
 from tracker_health.errors import ConfigError
 from tracker_health.terminal import EXIT_RUN, Output, say_error, write_page
 from tracker_health.text import printable
+from tracker_health.words.verdict import Verdict
+
+if TYPE_CHECKING:
+    from tracker_health.runs.overview import Overview
 
 _BY = "--by group and sweep are for a W&B --project, --by parent for MLflow"
 
@@ -35,6 +48,7 @@ _BY = "--by group and sweep are for a W&B --project, --by parent for MLflow"
 @click.option("--export", metavar="FILE", help="Write the runs that people have answered (ack), one JSON a line.")
 @TRACKING_URI
 @CONFIG_FILE
+@all_of(*CHOOSING)
 @click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
 @click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
 def summary(since: str | None, by: str, as_json: bool, html: str | None, export: str | None, **choices: Any) -> None:
@@ -65,6 +79,7 @@ def summary(since: str | None, by: str, as_json: bool, html: str | None, export:
     keep = None if export is None else lambda document: labels.append(json.dumps(document, allow_nan=False))
     by_all, most = ((*groups, *GROUPED_BY), MOST_ON_PAGE) if html else (groups, MOST_WORST)
     options: dict[str, Any] = {"tracking_uri": uri, "since": began, "labelled": keep}
+    options |= {"only": choices["only"], "sort": choices["order"] or ""}
     found = overview_of(**batch._asdict(), **options, by=by_all, most_worst=most)
     if html:
         write_page(html, overview_page(found, title=batch.name or "All experiments", now=time.time()))
@@ -73,7 +88,18 @@ def summary(since: str | None, by: str, as_json: bool, html: str | None, export:
     output, shown = Output(), found.narrowed(groups)
     for line in [json.dumps(shown.to_json(), allow_nan=False)] if as_json else overview_lines(shown):
         output.print(line)
+    if not as_json and (command := _page_of_worst(shown, named=began is not None or not batch.name)):
+        output.print(f"\ntheir page: {command}")
+    if choices["only"]:
+        say_left_out(found.runs - found.bad, choices["only"])
     sys.exit(output.exit_code)
+
+
+def _page_of_worst(found: Overview, *, named: bool) -> str:
+    """The command for a page of the runs with the worst verdict of those listed; "" where none failed."""
+    verdict = next((verdict for verdict in (Verdict.FAIL, Verdict.WARN) if found.verdicts[verdict]), None)
+    names = [f"{run.ref.store}:{run.ref.id}" for run in found.worst if run.verdict is verdict]
+    return report_command(verdict, names, named=named) if verdict is not None and names else ""
 
 
 @cli.group()

@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 import click
 
 from tracker_health.cli import completing
+from tracker_health.text import printable
+from tracker_health.words.order import ORDERS
+from tracker_health.words.verdict import Verdict
 
 _FORMATS = ("text", "json", "markdown", "github", "junit")
 _FORMATS_HELP = (
@@ -63,6 +66,31 @@ def since_option(default: str | None = None) -> Callable[[Command], Command]:
         show_default=default is not None,
         help="Runs that ended no longer ago.",
     )
+
+
+def _verdicts_of(_: click.Context, option: click.Parameter, text: str | None) -> tuple[Verdict, ...]:
+    """The verdicts of a list with commas."""
+    words = [word.strip().lower() for word in (text or "").split(",") if word.strip()]
+    if (unknown := next((word for word in words if word not in [*Verdict]), None)) is not None:
+        raise click.BadParameter(f"{printable(unknown, 40)!r} is none of {', '.join(Verdict)}", param=option)
+    return tuple(map(Verdict, words))
+
+
+CHOOSING = (
+    click.option(
+        "--only",
+        metavar="VERDICTS",
+        callback=_verdicts_of,
+        help="Show only runs with one of these verdicts, as in fail,warn. The exit code and the counts are of all.",
+    ),
+    click.option(
+        "--sort",
+        "order",
+        type=click.Choice([*ORDERS]),
+        help="Show runs in this order: the worst verdict first, by name, or by cause.",
+    ),
+)
+"""Which of the runs that were judged are shown, and in which order."""
 
 
 FORMAT = click.option("--format", "form", type=click.Choice(_FORMATS), default="text", help=_FORMATS_HELP)
@@ -141,6 +169,7 @@ def run_options(fail_on: str, *, batch: bool = False) -> Callable[[Command], Com
         *choice_options(fail_on),
         click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output."),
         FORMAT,
+        *(CHOOSING if batch else ()),
         click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help=details),
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
 from tracker_health.cli.choices import ChosenRuns
+from tracker_health.cli.tally import Tally
 from tracker_health.terminal import (
     EXIT_DONE,
     EXIT_INTERRUPTED,
@@ -19,7 +21,6 @@ from tracker_health.terminal import (
     EXIT_VERDICT,
     Output,
     StopFlag,
-    Tally,
     add_to_job_summary,
     draws_blocks,
     leave_threads,
@@ -29,6 +30,7 @@ from tracker_health.terminal import (
     width,
 )
 from tracker_health.text import count, printable
+from tracker_health.words.order import ORDERS
 from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ def finish(
     *,
     writes: bool,
 ) -> NoReturn:
-    """Print each outcome as it comes, then exit with the code that the whole call deserves.
+    """Print each outcome as it comes, or all of them in the order that was asked for. Exit with the code that the whole
+    call deserves.
 
     ``writes``: the runs still to come are done even when nobody reads on.
     """
@@ -55,11 +58,13 @@ def finish(
     output, code, tally = Output(), EXIT_DONE, Tally(runs.total)
     links: dict[str, _Link] = {}
     cases = _test_report() if choices["form"] == "junit" and not choices["as_json"] else None
+    one_by_one = partial(show, choices=choices, output=output, brief=runs.many, named=runs.named, cases=cases)
+    shown = _InOrder(one_by_one, choices["order"])
     try:
         with stopping() if runs.many else nullcontext(StopFlag()) as stop:
             for outcome in work(stop.until(runs.runs)):
                 tally.clear()
-                code = max(code, show(outcome, choices, output, brief=runs.many, named=runs.named, cases=cases))
+                code = max(code, shown.add(outcome))
                 tally.add(outcome, draw=runs.many)
                 _add_link(links, outcome, many=runs.many)
                 if output.lost and not writes:
@@ -69,15 +74,40 @@ def finish(
     except KeyboardInterrupt:
         interrupted = at_once = True
     tally.clear()
+    code = max(code, shown.rest())
     if cases is not None:
         output.print(cases.document())
     if interrupted:
         _leave(tally, again=writes and runs.many, at_once=at_once)
     if not tally.done:
         say_error("there is no such run: nothing was judged")
-    if choices["form"] == "text" and not (choices["quiet"] or choices["as_json"]):
-        _say_what_came(tally, links, many=runs.many)
+    if not choices["quiet"]:
+        is_text = choices["form"] == "text" and not choices["as_json"]
+        _say_what_came(tally, links if is_text else {}, many=runs.many and is_text)
+        say_left_out(tally.left_out(choices["only"]), choices["only"])
     sys.exit(max(code, output.exit_code))
+
+
+class _InOrder:
+    """Outcomes that are shown in an order, once all are there; without one each is shown as it comes."""
+
+    def __init__(self, show_one: Callable[[Outcome], int], order: str | None) -> None:
+        self._show, self._key = show_one, ORDERS[order] if order else None
+        self._held: list[Outcome] = []
+
+    def add(self, outcome: Outcome) -> int:
+        """Show an outcome, or keep it; the exit code of what was shown."""
+        if self._key is None:
+            return self._show(outcome)
+        self._held.append(outcome)
+        return EXIT_DONE
+
+    def rest(self) -> int:
+        """Show what was kept; the worst exit code of it."""
+        key = self._key
+        if key is not None:
+            self._held.sort(key=lambda outcome: key(outcome.report.place))
+        return max(map(self._show, self._held), default=EXIT_DONE)
 
 
 def _test_report() -> JUnit:
@@ -95,8 +125,8 @@ class _Link(NamedTuple):
 
 
 def _say_what_came(tally: Tally, links: Mapping[str, _Link], *, many: bool) -> None:
-    """Of many runs a table, and where to see them in their tracker."""
-    for line in tally.table() if many else ():
+    """Of many runs what failed and why, and where to see them in their tracker."""
+    for line in tally.lines() if many else ():
         click.echo(line, err=True)
     for link in list(links.values())[:_MOST_LINKS]:
         click.echo(f"{link.what}: {link.url}", err=True)
@@ -128,6 +158,12 @@ def _add_link(links: dict[str, _Link], outcome: Outcome, *, many: bool) -> None:
     links[page] = max(links.get(page, found), found)
 
 
+def say_left_out(left_out: int, only: Sequence[Verdict]) -> None:
+    """Say how many runs were judged and are not shown."""
+    if left_out:
+        click.echo(f"{count(left_out, 'run')} left out by --only {','.join(only)}", err=True)
+
+
 def show(
     outcome: Outcome,
     choices: dict[str, Any],
@@ -141,12 +177,14 @@ def show(
     that was asked for, which is a failure where it was left alone.
     """
     outcome = outcome.insisted_on() if named else outcome
+    only: Sequence[Verdict] = choices.get("only", ())
+    hidden = bool(only) and outcome.report.verdict not in only
     try:
-        text = _text(outcome, choices, brief=brief)
+        text = "" if hidden else _text(outcome, choices, brief=brief)
     except Exception as error:  # noqa: BLE001  one result that cannot be shown never stops the others
         outcome = outcome.failed_with(error)
         text = _text(outcome, choices, brief=brief)
-    if cases is not None:
+    if cases is not None and not hidden:
         from tracker_health.render.ci import check_of_run
 
         cases.add(check_of_run(outcome.report, choices["fail_on"], choices.get("docs_url", "")))

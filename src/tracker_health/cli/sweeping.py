@@ -27,6 +27,7 @@ from tracker_health.cli.options import (
 )
 from tracker_health.cli.outcomes import code_of_word, show
 from tracker_health.cli.stats import PassStats, write_stats
+from tracker_health.cli.tally import Tally
 from tracker_health.errors import ConfigError, RunError
 from tracker_health.terminal import (
     EXIT_DONE,
@@ -206,7 +207,7 @@ def _show_group(one: Swept, choices: dict[str, Any], output: Output) -> int:
 
 def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
     """Sweep once, and print what became of each run; the exit code that this deserves."""
-    output, code, older, stats = Output(), EXIT_DONE, 0, PassStats()
+    output, code, older, stats, tally = Output(), EXIT_DONE, 0, PassStats(), Tally()
     shown = {**choices, "form": "text", "quiet": choices["quiet"]}
     try:
         for one in swept.annotate(stop.until(swept.candidates())):
@@ -217,6 +218,7 @@ def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
                 say_error(f"{one.run.name}: skipped, another annotator has it")
             elif one.kind != "unchanged":
                 code = max(code, show(one.outcome, shown, output, brief=True))
+                tally.add(one.outcome, draw=False)
                 if one.group is not None:
                     code = max(code, _show_group(one, choices, output))
     except (RunError, KeyboardInterrupt) as error:  # a service continues when the server is back
@@ -235,6 +237,8 @@ def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
             f"{kinds[kind]} {kind}" for kind in ("annotated", "unchanged", "taken", "left alone", "failed")
         )
         behind = f"; {count(older, 'verdict')} had been older than the data" if older else ""
+        for line in () if choices["as_json"] else tally.failed_lines():
+            click.echo(line, err=True)
         click.echo(f"swept {count(kinds.total(), 'run')}: {parts}{behind}", err=True)
     return max(code, output.exit_code)
 

@@ -15,6 +15,7 @@ from tracker_health.cli.baselines import AGAINST, compared_to
 from tracker_health.cli.choices import batch_of, chosen_runs, settings_of, workers_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import (
+    CHOOSING,
     METRICS,
     REJUDGE,
     SHADOW,
@@ -24,14 +25,20 @@ from tracker_health.cli.options import (
     note_verbose,
     run_options,
 )
-from tracker_health.cli.outcomes import finish, say_errors, say_unread, verdict_code
+from tracker_health.cli.outcomes import finish, say_errors, say_left_out, say_unread, verdict_code
+from tracker_health.cli.pages import Pages, pages_of
 from tracker_health.errors import ConfigError
 from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say, say_error, write_page
 from tracker_health.text import count, printable
+from tracker_health.words.order import ORDERS
 from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
+
+    from tracker_health.report.result import Report
+    from tracker_health.settings.sources import Effective
+    from tracker_health.stores.found import Listed
 
 PAGE = "health-report.html"
 """The page that ``report`` writes where it is given no name."""
@@ -107,21 +114,25 @@ def _cluster(address: str | None) -> AbstractContextManager[Executor | None]:
 @cli.command()
 @click.argument("runs", metavar="RUN...", nargs=-1)
 @click.option(
-    "-o", "--output", "path", metavar="FILE", help=f"The page to write, by default {PAGE}; - is standard output."
+    "-o",
+    "--output",
+    "path",
+    metavar="FILE",
+    help=f"The page to write, by default {PAGE}; - is standard output. A folder (pages/) also gets a page of each run.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 @all_of(*batch_options(), *choice_options(fail_on="never"))
 @AGAINST
+@all_of(*CHOOSING)
 @click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output; -o may be left out.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
 def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, **choices: Any) -> None:
     """Judge runs and write an HTML page about them: of one run its report, of several a table with their curves.
 
-    The page is one file and needs no network. Nothing is written onto the runs.
+    A page is one file and needs no network. Of several runs, -o pages/ writes pages/index.html and a page of each run
+    that it links to. Nothing is written onto the runs.
     """
-    from tracker_health.api import compare, page_of_run
-
     unnamed = not path
     path = path or (PAGE if opens or not choices["as_json"] else None)
     if path == "-" and opens:
@@ -134,29 +145,47 @@ def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, **
     listed = list(chosen_runs(runs, batch, settings, newest=True).runs)
     if against:
         settings = compared_to(against, settings, listed)
-    if len(listed) == 1 and not batch.name:
-        page = page_of_run(listed[0], config=settings.config, tracking_uri=settings.tracking_uri)
-        reports, html = [page.report], page.html
-        complete = not page.report.errors
-        say_unread(page.report)
-    else:
-        title = batch.name or count(len(listed), "run")
-        outcomes, html = compare(listed, title=title, config=settings.config, tracking_uri=settings.tracking_uri)
-        reports, complete = [one.report for one in outcomes], all(one.complete for one in outcomes)
-        for one in outcomes:
-            say_errors(one, {**choices, "as_json": True}, brief=False)
-    for judged in reports if choices["as_json"] else ():
+    pages = pages_of(path or "-")
+    reports, html, complete = _judged(listed, batch.name, pages, settings, choices)
+    kept = [one for one in reports if not choices["only"] or one.verdict in choices["only"]]
+    if choices["order"]:
+        kept.sort(key=lambda one: ORDERS[choices["order"]](one.place))
+    for judged in kept if choices["as_json"] else ():
         say(json.dumps(judged.to_json(), allow_nan=False))
     if path:
-        write_page(path, html)
-    if path and not (quiet or choices["as_json"] or path == "-"):
-        verdicts = ", ".join(f"{sum(one.verdict is verdict for one in reports)} {verdict}" for verdict in Verdict)
-        say(f"{'wrote ' * unnamed}{printable(path)}: {verdicts}")
+        _write(pages.table, html, reports, quiet=quiet or choices["as_json"] or path == "-", unnamed=unnamed)
+    if not quiet:
+        say_left_out(len(reports) - len(kept), choices["only"])
     if path and opens:
-        _open(path)
+        _open(pages.table)
     gate = choices["fail_on"]
     codes = [verdict_code(one, gate) for one in reports]
     sys.exit(EXIT_RUN if not complete else max(codes, default=EXIT_DONE))
+
+
+def _judged(
+    listed: list[str | Listed], title: str, pages: Pages, settings: Effective, choices: dict[str, Any]
+) -> tuple[list[Report], bytes, bool]:
+    """The reports, the page about them, and whether all could be judged. What could not is said."""
+    from tracker_health.api import compare, page_of_run
+
+    options: dict[str, Any] = {"config": settings.config, "tracking_uri": settings.tracking_uri}
+    if len(listed) == 1 and not (title or choices["only"] or pages.folder):
+        page = page_of_run(listed[0], **options)
+        say_unread(page.report)
+        return [page.report], page.html, not page.report.errors
+    shown = {"only": choices["only"], "sort": choices["order"] or "verdict", "page_at": pages.page_at}
+    outcomes, html = compare(listed, title=title or count(len(listed), "run"), **shown, **options)
+    for one in outcomes:
+        say_errors(one, {**choices, "as_json": True}, brief=False)
+    return [one.report for one in outcomes], html, all(one.complete for one in outcomes)
+
+
+def _write(path: str, html: bytes, reports: list[Report], *, quiet: bool, unnamed: bool) -> None:
+    write_page(path, html)
+    if not quiet:
+        verdicts = ", ".join(f"{sum(one.verdict is verdict for one in reports)} {verdict}" for verdict in Verdict)
+        click.echo(f"{'wrote ' * unnamed}{printable(path)}: {verdicts}")
 
 
 def _open(path: str) -> None:

@@ -36,10 +36,13 @@ _NEEDED_BY = {
 
 
 class State(StrEnum):
-    """How a step went. ``SEEN``: nothing was tried, and this is what there is."""
+    """How a step went. ``NOT_THERE``: what was named is not there, which says nothing of the account. ``SEEN``: nothing
+    was tried, and this is what there is.
+    """
 
     WORKS = "works"
     FAILS = "fails"
+    NOT_THERE = "not there"
     NOT_TRIED = "not tried"
     SEEN = "seen"
 
@@ -56,15 +59,21 @@ class Step:
     need: str = ""
 
 
-def commands_that_work(steps: list[Step]) -> tuple[list[str], list[str]]:
-    """The commands that work by these steps, and those that do not."""
+def commands_that_work(steps: list[Step]) -> Iterator[str]:
+    """What the steps are enough for, and what not. Where what was named is not there, that nothing is known."""
+    if missing := [one.detail for one in steps if one.state is State.NOT_THERE]:
+        yield f"not known what the account is enough for: {missing[0]}"
+        return
     states = {need: [one.state for one in steps if one.need == need] for need in (READS, WRITES, FILES, REGISTRY)}
     good = [
         name
         for name, needs in _NEEDED_BY.items()
         if all(states[need] and set(states[need]) == {State.WORKS} for need in needs)
     ]
-    return good, [name for name in _NEEDED_BY if name not in good]
+    bad = [name for name in _NEEDED_BY if name not in good]
+    yield f"enough for: {'; '.join(good) or 'nothing'}"
+    if bad:
+        yield f"not enough for: {'; '.join(bad)}"
 
 
 class _Trials:
@@ -86,7 +95,9 @@ class _Trials:
                 state = value if isinstance(value, State) else State.WORKS
                 step = Step(what=what, need=need, state=state, detail=printable(detail or "", 300))
             except Exception as error:  # noqa: BLE001  that is what is asked
-                step = Step(what=what, need=need, state=State.FAILS, detail=printable(described(error), 600))
+                is_there = self.undo or not isinstance(error, RunNotFound)  # what was made must be found
+                state = State.FAILS if is_there else State.NOT_THERE
+                step = Step(what=what, need=need, state=state, detail=printable(described(error), 600))
         self.steps.append(step)
         return step, value
 
@@ -149,7 +160,7 @@ def _how_runs_stand(
     trials: _Trials, find: Callable[[], Iterator[tuple[str, Standing]]], *, after: bool = True
 ) -> Generator[Step, None, bool]:
     """How the newest runs stand, and on which of them nothing can be written; whether they could be read."""
-    step, found = trials.do("runs", READS, lambda: _count_runs(find()), after=after)
+    step, found = trials.do("runs", "", lambda: _count_runs(find()), after=after)
     yield step
     if found is not None:
         theirs = [name for name, one in found if one is Standing.THEIRS]
@@ -221,7 +232,8 @@ def _read_runs(client: MlflowClient, experiment: str, asked: Callable[..., Any])
     doing = f"the experiment {printable(experiment, 80)}"
     found = asked(doing, client.get_experiment_by_name, experiment)
     if found is None:
-        raise RunNotFound(f"there is no experiment {printable(experiment, 80)}", "name one of yours with --experiment")
+        hint = "name one of yours with --experiment, or log the first run there"
+        raise RunNotFound(f"there is no experiment {printable(experiment, 80)}", hint)
     asked(doing, client.search_runs, [found.experiment_id], max_results=1)
     return f"experiment {experiment}", found.experiment_id
 
@@ -297,7 +309,7 @@ def examine_wandb(project: str) -> Iterator[Step]:
         step, there = trials.do("read runs", READS, lambda: _read_project(listed_runs(project), entity, named.name))
         yield step
         address = Address(entity, named.name, f"doctor{uuid.uuid4().hex[:8]}")
-        make = partial(_make_online_run, connection, address, trials)  # in a project that is not there, W&B makes it
+        make = partial(_make_online_run, connection, address, trials)
         step, run = trials.do("make a run", WRITES, make, after=there is not None)
         yield step
         after = run is not None
@@ -313,7 +325,10 @@ def _connect(connection: Any) -> tuple[str, Any]:
 
 
 def _read_project(runs: Iterator[object], entity: str, name: str) -> str:
-    next(runs, None)
+    try:
+        next(runs, None)
+    except RunNotFound as error:
+        raise RunNotFound(error.message, "check entity and project; W&B makes a project with its first run") from error
     return f"{entity}/{name}"
 
 

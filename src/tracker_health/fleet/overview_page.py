@@ -116,7 +116,6 @@ def overview_page(found: Overview, *, title: str, now: float) -> bytes:
         causes=list(_causes(found, weeks[-_MOST_CAUSE_WEEKS:])),
         more_causes=max(0, len(found.causes) - _MOST_CAUSES),
         worst=[_worst(run, found.answered(run)) for run in found.worst],
-        bad=sum(found.verdicts[word] for word in ("error", "fail", "warn")),
         answered=_answered(found),
         written=datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,

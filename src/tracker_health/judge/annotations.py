@@ -320,7 +320,9 @@ def diagnosis_in_markdown(report: Report, docs_url: str = "") -> list[str]:
     cause = f"Cause: {name} ({diagnosis.certainty})."
     rest = in_markdown(split_sentence(diagnosis.sentence)[1])
     lines = [f"**Try next:** {tried}", "", *rewind_in_markdown(report), f"{rest} {cause}".strip(), ""]
-    lines += [finding_in_markdown(replace(result, remedy=""), docs_url) for result in report.explained]
+    for result in report.explained:
+        message = "as above" if result.message in diagnosis.sentence else result.message
+        lines.append(finding_in_markdown(replace(result, message=message, remedy=""), docs_url))
     lines += [
         f"- or {_named(in_markdown(other.cause), other.cause, docs_url)}: {in_markdown(other.test)}"
         for other in diagnosis.others
@@ -348,7 +350,8 @@ def _judged_in_words(report: Report, before: str = "") -> str:
 def _last_lines(report: Report, docs_url: str) -> list[str]:
     """What was judged, how the run ended, and where to read on or to object."""
     judged = _judged_in_words(report)
-    ended = f"ended: {report.ended}" + (f" ({in_markdown(report.ended_by)})" if report.ended_by else "")
+    by = "" if report.ended_by in report.headline else report.ended_by  # an exception is told once
+    ended = f"ended: {report.ended}" + (f" ({in_markdown(by)})" if by else "")
     said = [one[:1].upper() + one[1:] for one in (judged, ended if report.ended else "") if one]
     lines = [". ".join(said) + "."] if said else []
     codes = [result.code for result in report.findings]

@@ -26,6 +26,9 @@ _DRAWN = "single values of the loss scatter by as much as all of it, as when tim
 MAIN_SIGNALS = frozenset(("train_loss", "val_loss", "train_reward", "val_reward"))
 """The roles that a pass rests on, where any of them is there."""
 
+_BY_CODE = {"GRD": "gradients", "WGT": "weights"}
+"""Parts that a rule may judge by another part: by its code the part that it is about."""
+
 _PARTS: tuple[tuple[str, frozenset[str]], ...] = (
     ("loss", frozenset(("train_loss",))),
     ("validation", frozenset(("val_loss",))),
@@ -72,9 +75,20 @@ def _judged(part: str, roles: frozenset[str], evidence: Evidence, outcomes: Sequ
         if problem.roles & roles:
             return Judged(part=part, state="not usable", why=_shown(f"{problem.source}: {problem.message}"))
     missing = next((evidence.missing[role] for role in sorted(roles) if role in evidence.missing), "")
+    if not missing and (other := _judged_by(part, outcomes)):
+        return Judged(part=part, state="judged", why=f"only by what the {other} keeps")
     if not missing and (said := _said_by_params(part, evidence)):
         return Judged(part=part, state="not usable", why=_shown(f"{BY_PARAMS} ({said}); nothing else shows it"))
     return Judged(part=part, state="not usable" if missing else "not there", why=_shown(missing))
+
+
+def _judged_by(part: str, outcomes: Sequence[RuleOutcome]) -> str:
+    """The other part by which a rule judged this one, as moments show dead units of weights; empty where none did."""
+    judged = (
+        one for one in outcomes if isinstance(one.result, ProbeResult) and _BY_CODE.get(one.probe.code[:3]) == part
+    )
+    required = next((one.required for one in judged), frozenset[str]())
+    return next((other for other, roles in _PARTS if roles & required and other != part), "")
 
 
 def _said_by_params(part: str, evidence: Evidence) -> str:
@@ -130,7 +144,7 @@ _TO_KNOW_MORE = {
 
 def notes_on(evidence: Evidence, outcomes: Sequence[RuleOutcome]) -> Iterator[str]:
     """What a reader of a pass should know of it."""
-    parts = (one.part for one in coverage_of(evidence, outcomes) if one.state == "judged")
+    parts = (one.part for one in coverage_of(evidence, outcomes) if one.state == "judged" and not one.why)
     judged = [part for part in parts if part in _TO_KNOW_MORE]
     checks = sum(one.votes and isinstance(one.result, ProbeResult) for one in outcomes)
     if len(judged) == 1 and checks <= _FEW_CHECKS:

@@ -43,8 +43,9 @@ def attachments(evidence: Evidence, report: Report, docs_url: str = "") -> Attac
     return Attachments(files=files, missing=missing[0] if missing else "")
 
 
-def page_of(evidence: Evidence, report: Report, docs_url: str = "") -> tuple[bytes, str]:
-    """The page of a run, and why there are no charts in it, or "". ``docs_url``: the base of its links, empty for none.
+def page_of(evidence: Evidence | None, report: Report, docs_url: str = "") -> tuple[bytes, str]:
+    """The page of a run, and why there are no charts in it, or "". ``evidence``: None where nothing could be read.
+    ``docs_url``: the base of its links, empty for none.
 
     Raises:
         MissingExtra: jinja2 is not installed.

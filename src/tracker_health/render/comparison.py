@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from tracker_health.render.page import Chart, link_of, render
 from tracker_health.render.plot import Line, Plot, draw
 from tracker_health.render.thinning import Places, thin
 from tracker_health.report.result import Report
+from tracker_health.report.settings_table import differing_settings, kept_settings
 from tracker_health.text import count, printable, split_sentence
+from tracker_health.words.order import ORDERS
 from tracker_health.words.verdict import Verdict
 
 _BUCKETS = 30
@@ -37,13 +39,16 @@ class LossCurve:
 @dataclass(frozen=True, kw_only=True)
 class RunRow:
     """One run of the table: its report, and as much of its loss as a small picture needs. ``last``: its last value,
-    finite or not; ``span``: the first and last step at which it was logged.
+    finite or not; ``span``: the first and last step at which it was logged. ``settings``: its params; ``page``: where
+    its report is, relative to the table, or "".
     """
 
     report: Report
     curve: LossCurve | None
     last: float | None = None
     span: tuple[int, int] = (0, 0)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    page: str = ""
 
     @property
     def codes(self) -> str:
@@ -76,27 +81,42 @@ class RunRow:
         return "" if self.curve is None else _points(self.curve, self.span)
 
 
-def row_of(report: Report, evidence: Evidence | None) -> RunRow:
-    """A run's row; what is kept of its evidence does not grow with it."""
+def row_of(report: Report, evidence: Evidence | None, page: str = "") -> RunRow:
+    """A run's row; what is kept of its evidence does not grow with it. ``page``: as ``RunRow`` has it."""
+    settings = {} if evidence is None else kept_settings(evidence.info.params)
     series = None if evidence is None else evidence.find("train_loss") or evidence.find("val_loss")
     points = None if series is None else series.clean()
     if points is None or not len(points):
-        return RunRow(report=report, curve=None)
+        return RunRow(report=report, curve=None, settings=settings, page=page)
     finite, curve = points.finite(), None
     if len(finite):
         steps, values = thin(finite.steps, finite.values, _BUCKETS)
         curve = LossCurve(name=report.run.name, steps=steps, values=values, verdict=report.verdict)
     span = int(points.steps[0]), int(points.steps[-1])
-    return RunRow(report=report, curve=curve, last=float(points.values[-1]), span=span)
+    last = float(points.values[-1])
+    return RunRow(report=report, curve=curve, last=last, span=span, settings=settings, page=page)
 
 
-def comparison_page(rows: Sequence[RunRow], *, title: str) -> bytes:
-    """The page of many runs, the worst first.
+def comparison_page(
+    rows: Sequence[RunRow], *, title: str, judged: Sequence[Verdict] | None = None, sort: str = "verdict"
+) -> bytes:
+    """The page of many runs.
+
+    Args:
+        rows: The runs of the table.
+        title: What they are the runs of.
+        judged: The verdicts of all that were judged, where the table has only some; None for those of the rows.
+        sort: An order of ``ORDERS``.
+
+    Returns:
+        HTML that asks nothing of a network.
 
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    ordered = sorted(rows, key=lambda row: (-row.report.verdict.rank, row.report.run.name))
+    ordered = sorted(rows, key=lambda row: ORDERS[sort](row.report.place))
+    shown = Counter(row.report.verdict for row in ordered)
+    settings, more_settings = differing_settings([row.settings for row in ordered])
     drawn = [(str(place), row.curve) for place, row in enumerate(ordered) if row.curve is not None]
     plot = overlay(drawn[:_MOST_DRAWN]) if drawn else None
     codes = Counter(finding.code for row in ordered for finding in row.report.findings)
@@ -106,12 +126,21 @@ def comparison_page(rows: Sequence[RunRow], *, title: str) -> bytes:
         data={"plots": [plot.data] if plot is not None else []},
         title=title,
         rows=ordered,
-        counts=[(verdict, sum(row.report.verdict is verdict for row in rows)) for verdict in Verdict],
+        counts=_ordered(shown if judged is None else Counter(judged)),
+        shown=_ordered(shown),
+        left_out=0 if judged is None else len(judged) - len(ordered),
+        sort=sort,
+        settings=settings,
+        more_settings=more_settings,
         causes=sorted(Counter(row.cause for row in ordered if row.cause).items()),
         codes=[(code, amount, _name_of(code, ordered)) for code, amount in sorted(codes.items())],
         chart=None if plot is None else Chart(plot=plot, svg=draw(plot)),
         undrawn=max(0, len(drawn) - _MOST_DRAWN),
     )
+
+
+def _ordered(counts: Counter[Verdict]) -> list[tuple[Verdict, int]]:
+    return sorted(counts.items(), key=lambda one: -one[0].rank)
 
 
 def _name_of(code: str, rows: Sequence[RunRow]) -> str:

@@ -15,6 +15,7 @@ from tracker_health.evidence import Children, RunRef
 from tracker_health.report.resume_point import Onset, Rewind
 from tracker_health.words.acknowledgements import Acknowledgement, from_json, open_codes, said_by, standing, worst_of
 from tracker_health.words.diagnosis import Diagnosis
+from tracker_health.words.order import Place
 from tracker_health.words.verdict import Verdict
 
 SCHEMA = "tracker-health/report/2"
@@ -269,7 +270,7 @@ class SeriesUse:
 @dataclass(frozen=True, kw_only=True)
 class Judged:
     """Whether a part of a run (its loss, its weights, its end) was judged. ``why``: of what is there and not usable the
-    reason, and the way out.
+    reason, and the way out. Of what is not there and was judged all the same, by what.
     """
 
     part: str
@@ -348,6 +349,12 @@ class Report:
         return self.diagnosis.named if self.diagnosis is not None else ""
 
     @property
+    def place(self) -> Place:
+        """What it is sorted by among others."""
+        cause = "" if self.diagnosis is None else self.diagnosis.cause
+        return Place(self.verdict, self.run.name, cause, self.score)
+
+    @property
     def said(self) -> str:
         """``fail``, or ``fail, acknowledged by ana``: for people; filters go by the verdict alone."""
         if not self.acknowledged:
@@ -402,9 +409,10 @@ class Report:
             state: ``judged``, ``not there`` or ``not usable``.
 
         Returns:
-            The names of the parts.
+            The names of the parts, and by what one was judged that is not there itself.
         """
-        return [one.part for one in self.judged if one.state == state]
+        parts = [one for one in self.judged if one.state == state]
+        return [f"{one.part} ({one.why})" if state == "judged" and one.why else one.part for one in parts]
 
     @property
     def explained(self) -> tuple[ProbeResult, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, get_args
@@ -17,6 +17,7 @@ from tracker_health.words import retired
 from tracker_health.words.acknowledgements import Acknowledgement, answer_marks, answers
 from tracker_health.words.causes import is_same_cause
 from tracker_health.words.diagnosis import Certainty
+from tracker_health.words.order import ORDERS, Place
 from tracker_health.words.verdict import Verdict
 
 MOST_WORST = 10
@@ -91,7 +92,7 @@ class Overview:
     look. ``rules`` and ``by_cause``: how people answered each. ``tried``: how many runs have which verdict in shadow
     alone. ``certainties``: how sure the cause is, in how many; ``certain``: of each cause, where it is certain.
     ``relations``: what each group is, by what they are grouped by. ``now``: when they were counted, in seconds since
-    1970.
+    1970. ``only``: the verdicts that the worst runs may have.
     """
 
     verdicts: Counter[str]
@@ -109,11 +110,17 @@ class Overview:
     certain: Counter[str] = field(default_factory=Counter)
     relations: dict[str, tuple[Relation, ...]] = field(default_factory=dict)
     now: float = 0.0
+    only: tuple[Verdict, ...] = (Verdict.ERROR, Verdict.FAIL, Verdict.WARN)
 
     @property
     def runs(self) -> int:
         """How many there are."""
         return self.verdicts.total()
+
+    @property
+    def bad(self) -> int:
+        """How many could be among the worst runs."""
+        return sum(self.verdicts[verdict] for verdict in self.only)
 
     def answered(self, run: TaggedRun) -> str:
         """What people said of a run that still counts: ``acknowledged by ana``; "" for nothing."""
@@ -165,10 +172,13 @@ def overview(
     now: float,
     labelled: Callable[[dict[str, Any]], None] | None = None,
     most_worst: int = MOST_WORST,
+    only: Collection[Verdict] = (),
+    sort: str = "",
 ) -> Overview:
     """Counts of the runs, which are not kept. ``by``: of ``GROUPS``. ``now``: in seconds since 1970. ``labelled``: is
     given each run that someone has answered, with what was said, as a JSON document. ``most_worst``: how many of the
-    worst runs are named.
+    worst runs are named. ``only``: these have one of these verdicts. ``sort``: the order in which they are named, of
+    ``ORDERS``.
     """
     rules: dict[str, Answers] = {}
     by_cause: dict[str, Answers] = {}
@@ -203,12 +213,14 @@ def overview(
                 counted.setdefault(name, Counter())[word] += 1
                 if run.cause:
                     group_causes[what].setdefault(name, Counter())[run.cause] += 1
-        if run.verdict is not None and (run.verdict.severity or 0) > 0:
-            entry = (run.verdict.rank, run.started or 0.0, -number, run)
+        if run.verdict in (only or Overview.only):
+            entry = (run.verdict.rank if run.verdict else 0, run.started or 0.0, -number, run)
             (heapq.heappush if len(worst) < most_worst else heapq.heappushpop)(worst, entry)
     for what in BY_KIN.keys() & groups.keys():
         groups[what], group_causes[what] = relations.counts(what)
-    ordered = tuple(run for *_, run in sorted(worst, key=lambda one: one[:3], reverse=True))
+    ordered = [run for *_, run in sorted(worst, key=lambda one: one[:3], reverse=True)]
+    if sort:
+        ordered.sort(key=lambda run: ORDERS[sort](Place(run.verdict or Verdict.SKIP, run.ref.name, run.cause)))
     return Overview(
         verdicts=verdicts,
         reasons=reasons,
@@ -216,7 +228,7 @@ def overview(
         certainties=certainties,
         certain=certain,
         now=now,
-        worst=ordered,
+        worst=tuple(ordered),
         groups=groups,
         group_causes=group_causes,
         older=older,
@@ -225,6 +237,7 @@ def overview(
         by_cause=by_cause,
         tried=tried,
         relations=relations.found(),
+        only=tuple(only) or Overview.only,
     )
 
 

@@ -119,7 +119,8 @@ def ending_by_exception(error: BaseException) -> Ending:
         return ending_by_exit_code(exit_code_of(error.code))
     names = [_of_others(partial(_name_of, kind)) for kind in type.mro(type(error))]
     name, text = names[0].rpartition(".")[2] or "an exception", _of_others(partial(str, error))
-    by = printable(f"{name}: {text}" if text else name, _MOST_CHARACTERS)
+    is_named = text.startswith(f"{name}:")  # as by who raises it again with what was caught
+    by = printable(text if is_named else f"{name}: {text}" if text else name, _MOST_CHARACTERS)
     if isinstance(error, KeyboardInterrupt):
         return Ending(how=Ended.INTERRUPTED, by="Ctrl-C")
     if any(map(_PRUNED.search, names)):

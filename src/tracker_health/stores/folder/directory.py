@@ -39,6 +39,7 @@ from tracker_health.stores.common.ownership import HEALTH_FOLDER, OUR_FILES, in_
 from tracker_health.stores.common.record import ENTRY_PREFIX, Written
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.folder.annotation_file import ANNOTATION_FILE, document_of, is_record, marks_of
+from tracker_health.stores.folder.unread import folder_to_try, head_of, unread_files
 from tracker_health.text import count, listing, printable
 from tracker_health.words.acknowledgements import MAX_ENTRY_CHARACTERS, MOST_ENTRIES, Acknowledgement, parsed
 
@@ -351,13 +352,24 @@ class DirectoryRun(TrackedRun):
     def _nothing_found(self, log: TextLog | None) -> str:
         if log is not None and not log.rows:
             of = f"{count(log.lines, 'line')} of {printable(log.source)}"
-            return f"nothing to judge in it: among {of} none names a metric and its value, as in 'step 100 loss=0.52'"
-        found = "no training log or checkpoint" if self._seen else "it is empty"
-        looked_for = (
-            "trainer_state.json, logs (*.jsonl, metrics.csv, *.log, TensorBoard's event files), notebooks, "
-            "training_state.pt, optimizer.pt and other torch checkpoints"
-        )
-        return f"nothing to judge in it: {found}; looked for {looked_for}"
+            begins = next((head_of(file, self._folder) for file in self.files if file.path == log.source), "")
+            return (
+                f"nothing to judge in it: among {of}{begins} none names a metric and its value, "
+                "as in 'step 100 loss=0.52'"
+            )
+        if not self._seen:
+            return f"nothing to judge in it: it is empty; looked for {_LOOKED_FOR}"
+        seen = f"no training log or checkpoint; seen: {unread_files(self.files, self._folder)}"
+        if folder := folder_to_try(self.files):
+            return f"nothing to judge in it: {seen}; give the folder of one run: {printable(folder, 100)}"
+        return f"nothing to judge in it: {seen}; looked for {_LOOKED_FOR}; {_TO_TRY}"
+
+
+_LOOKED_FOR = (
+    "trainer_state.json, logs (*.jsonl, metrics.csv, *.log, TensorBoard's event files), notebooks, "
+    "training_state.pt, optimizer.pt and other torch checkpoints"
+)
+_TO_TRY = "lines as 'step 100 loss=0.52' are read, and columns of any name: --set roles.train_loss=NAME"
 
 
 def _status_of_file(entry: os.DirEntry[str]) -> os.stat_result | None:

@@ -11,6 +11,7 @@ from tracker_health.run_files.tree import RunFile
 from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.tracked_run import ReadOnlyRun
 from tracker_health.stores.folder.directory import DirectoryRun
+from tracker_health.stores.folder.unread import head_of
 
 
 class OneFileRun(ReadOnlyRun, DirectoryRun):
@@ -40,4 +41,5 @@ class OneFileRun(ReadOnlyRun, DirectoryRun):
 
     def _nothing_found(self, log: TextLog | None) -> str:
         found = super()._nothing_found(log) if log is not None else ""
-        return found or "nothing to judge in it: it reads neither as a training log nor as a checkpoint"
+        begins = head_of(self.files[0], self._folder)
+        return found or f"nothing to judge in it: it reads neither as a training log nor as a checkpoint{begins}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -16,9 +17,12 @@ _SILENCE_SECONDS = 7 * 24 * 3600
 
 
 class Writer(StrEnum):
-    """What is known of the writer of a log that has no exit in it."""
+    """What is known of the writer of a log that has no exit in it. ``ELSEWHERE``: it writes another file of this name,
+    so that this one is a copy.
+    """
 
     AT_WORK = "at work"
+    ELSEWHERE = "elsewhere"
     GONE = "gone"
     UNKNOWN = "unknown"
 
@@ -33,8 +37,9 @@ def writer_of(log: Path, host: str) -> Writer:
     status = log.stat()
     if not (_PROCESSES / "self" / "fd").is_dir():
         return Writer.UNKNOWN
-    if _held_open(log, status):
-        return Writer.AT_WORK
+    held = set(_held_open(log))
+    if held:
+        return Writer.AT_WORK if (status.st_dev, status.st_ino) in held else Writer.ELSEWHERE
     here = bool(host) and host == socket.gethostname() and os.geteuid() in (0, status.st_uid)
     return Writer.GONE if here and _sees_every_process() else Writer.UNKNOWN
 
@@ -55,22 +60,22 @@ def _sees_every_process() -> bool:
         return False
 
 
-def _held_open(log: Path, status: os.stat_result) -> bool:
-    name = str(log.resolve())
+def _held_open(log: Path) -> Iterator[tuple[int, int]]:
+    """The files of the log's name, which has the run's id in it, that a process has open for writing: device and
+    inode.
+    """
+    name = log.resolve().name
     for process in _PROCESSES.iterdir():
         if not process.name.isdecimal():
             continue
         with suppress(OSError):  # it has ended, or is someone else's
             for link in (process / "fd").iterdir():
-                if _is_writing(process, link, name, status):
-                    return True
-    return False
+                with suppress(OSError):
+                    if link.readlink().name == name and _is_writing(process, link):
+                        status = link.stat()
+                        yield status.st_dev, status.st_ino
 
 
-def _is_writing(process: Path, link: Path, name: str, status: os.stat_result) -> bool:
-    with suppress(OSError):
-        if link.readlink().name != Path(name).name or not os.path.samestat(link.stat(), status):
-            return False
-        flags = (process / "fdinfo" / link.name).read_text().split("flags:")[1].split()[0]
-        return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
-    return False
+def _is_writing(process: Path, link: Path) -> bool:
+    flags = (process / "fdinfo" / link.name).read_text().split("flags:")[1].split()[0]
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY

@@ -96,7 +96,7 @@ class LocalRun(DirectoryRun):
             placing=place_of,
             traits=self._traits,
             remarks=self._remarks,
-            heard=lambda: self._heard if self._status == "OPEN" else None,
+            heard=lambda: self._heard if self._status == "OPEN" and self._writer is not Writer.ELSEWHERE else None,
             last_step=self._segments.last_step,
             state=lambda: self._contents,
             why_not_asked="its training writes this log and reads nothing back; ask the run on its server",
@@ -237,7 +237,9 @@ class LocalRun(DirectoryRun):
             remarks.append(
                 "its sweep stopped it, by its log: it has no end, as those of other trials that lagged behind"
             )
-        if self._status in ("GONE", "OPEN"):
+        if self._writer is Writer.ELSEWHERE:
+            remarks.append("its log is a copy: the run is still running, and writes the original")
+        elif self._status in ("GONE", "OPEN"):
             remarks.append("its log has no exit record: it is still running, was killed or lost, or nobody closed it")
         return tuple(remarks)
 
@@ -267,7 +269,7 @@ class LocalRun(DirectoryRun):
             tracker="W&B",
             exit_code=code,
             stopped=self.stopped(),
-            at_work=self._writer is Writer.AT_WORK,
+            at_work=self._writer in (Writer.AT_WORK, Writer.ELSEWHERE),
             params=segments.params,
             resumed=segments.resumed_at if all(one.step_unit is StepUnit.LOG_CALL for one in series) else (),
             sweep=log.sweep,
