@@ -29,6 +29,7 @@ from tracker_health.evidence import (
 from tracker_health.judge.engine import diagnose
 from tracker_health.report.result import ErrorEntry, Report
 from tracker_health.words.acknowledgements import Acknowledgement
+from tracker_health.words.verdict import Verdict
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -38,7 +39,7 @@ from tracker_health.render.attachments import attachments, page_of
 from tracker_health.render.comparison import comparison_page, row_of
 from tracker_health.render.curves import plots_of
 from tracker_health.render.heat import heat_map
-from tracker_health.render.picture import loss_picture
+from tracker_health.render.picture import run_picture
 from tracker_health.render.plot import draw
 
 HOSTILE = [
@@ -52,7 +53,7 @@ HOSTILE = [
     "A" * 10_000,
     "_hidden\nsecond line",
 ]
-LARGEST = 200_000  # bytes of a page
+LARGEST = 150_000  # bytes of a page
 STEPS = np.arange(400)
 HEALTHY = 2.3 * np.exp(-STEPS / 90) + 0.3 + np.random.default_rng(0).normal(0, 0.02, 400)
 
@@ -335,7 +336,7 @@ def test_names_in_other_scripts_give_no_warnings():
     given = evidence(series("train_loss", HEALTHY, name="\u65e5\u672c\u8a9e \U0001f600"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert loss_picture(given, diagnose(given, preset("default"))).startswith(b"\x89PNG")
+        assert run_picture(given, diagnose(given, preset("default"))).startswith(b"\x89PNG")
     assert "\u65e5\u672c\u8a9e" in page(given)[0]
 
 
@@ -344,7 +345,7 @@ def test_names_in_other_scripts_give_no_warnings():
 def test_the_picture_is_drawn_of_every_loss_and_is_the_same_each_time(case):
     given = evidence(*CASES[case])
     report = diagnose(given, preset("default"))
-    first, second = (loss_picture(given, report) for _ in range(2))
+    first, second = (run_picture(given, report) for _ in range(2))
     assert first == second
     assert first.startswith(b"\x89PNG") if any(one.role.endswith("_loss") for one in CASES[case]) else first == b""
 
@@ -355,7 +356,7 @@ def test_the_owners_style_is_left_alone():
     mpl.rcParams["axes.facecolor"] = "black"
     before = dict(mpl.rcParams)
     given = evidence(*CASES["healthy"])
-    loss_picture(given, diagnose(given, preset("default")))
+    run_picture(given, diagnose(given, preset("default")))
     assert dict(mpl.rcParams) == before
     mpl.rcdefaults()
 
@@ -367,7 +368,7 @@ def fail(*_):
 def test_a_picture_that_cannot_be_drawn_is_reported(monkeypatch):
     from tracker_health.render import attachments as made_here
 
-    monkeypatch.setattr(made_here, "loss_picture", fail)
+    monkeypatch.setattr(made_here, "run_picture", fail)
     given = evidence(*CASES["healthy"])
     made = attachments(given, diagnose(given, preset("default")))
     assert list(made.files) == ["report.html"]
@@ -404,7 +405,7 @@ def test_a_report_alone_gives_a_page(monkeypatch):
     text = pages.report_page(report).decode()
     is_harmless(text)
     assert "NaN or infinite from step 301" in text
-    assert "No loss and no reward was logged" in text
+    assert "There is no curve: the report comes without the run&#39;s metrics." in text
 
 
 def test_an_agent_s_page_shows_its_reward():
@@ -420,8 +421,77 @@ def test_an_agent_s_page_shows_its_reward():
     assert (plot.name, next(line.name for line in plot.lines)) == ("reward", "rollout/ep_rew_mean")
     assert plot.marks, "the fall is marked"
     text = pages.report_page(report, given).decode()
-    assert "No loss and no reward was logged" not in text
+    assert "There is no curve" not in text
     assert "Reward by step" in text
+
+
+def shown(*series, findings):
+    """The charts of a run in which rules found something about series."""
+    given = evidence(*series)
+    base = diagnose(evidence(series_of_loss()), preset("default"))
+    results = tuple(
+        replace(
+            base.results[0], code=code, verdict=Verdict.WARN, votes=True, about=about, steps=(100,), message="it is"
+        )
+        for code, about in findings
+    )
+    report = replace(base, verdict=Verdict.WARN, results=results, diagnosis=None)
+    return plots_of(given, report), report, given
+
+
+def series_of_loss():
+    return series("train_loss", HEALTHY)
+
+
+def test_the_first_chart_is_of_what_the_leading_finding_is_about():
+    entropy = series("entropy", HEALTHY, name="policy_entropy")
+    plots, report, given = shown(series_of_loss(), entropy, findings=[("RUN001", ()), ("RWD003", ("policy_entropy",))])
+    assert [(one.title, one.codes) for one in plots] == [("Entropy", ("RWD003",)), ("Training loss", ("RUN001",))]
+    assert [mark.label for plot in plots for mark in plot.marks] == ["step 100 (RWD003)", "step 100 (RUN001)"]
+    text = pages.report_page(report, given).decode()
+    chain = text[text.index('class="chain"') :]
+    assert '<a href="#figure-entropy">Entropy</a>' in chain, "what stands above is linked"
+    assert chain.index('id="figure-loss"') < chain.index("RUN001")
+
+
+def test_findings_about_one_series_share_its_chart():
+    plots, *_ = shown(
+        series_of_loss(), series("val_loss", HEALTHY), findings=[("GEN001", ("val_loss",)), ("LOS003", ("train_loss",))]
+    )
+    (plot,) = plots
+    assert plot.codes == ("GEN001", "LOS003")
+    assert {line.look.split()[0] for line in plot.lines} == {"main", "val"}
+    assert len(plot.marks) == 2
+
+
+def test_many_losses_are_small_charts():
+    terms = [series("loss_part", HEALTHY, name=f"loss_{n}") for n in range(20)]
+    plots, report, given = shown(series_of_loss(), *terms, findings=[("LOS020", ("loss_3", "loss_4"))])
+    assert [(one.title, one.is_small) for one in plots[:3]] == [
+        ("loss_3", False),
+        ("loss_4", True),
+        ("Training loss", False),
+    ]
+    assert len(plots) == 9
+    assert all(one.is_small for one in plots[3:])
+    assert len(pages.report_page(report, given)) <= LARGEST
+
+
+@pytest.mark.parametrize("role", ["val_auc", "kl", "objective_loss"])
+def test_a_run_without_loss_and_reward_shows_what_it_has(role):
+    given = evidence(series(role, HEALTHY, name="x"), series("epoch", STEPS))
+    report = diagnose(given, preset("default"))
+    (plot,) = plots_of(given, report)
+    assert plot.lines[0].name == "x"
+    assert run_picture(given, report).startswith(b"\x89PNG")
+
+
+def test_a_metric_without_a_role_is_drawn_where_something_was_found_of_it():
+    odd = replace(series("x", np.where(STEPS > 300, np.nan, HEALTHY), name="eval_f1"), role=None)
+    given = replace(evidence(series_of_loss()), odd=(odd,))
+    report = diagnose(given, preset("default"))
+    assert [one.about for one in report.findings] == [("eval_f1",)]
+    assert [one.title for one in plots_of(given, report)] == ["eval_f1", "Training loss"]
 
 
 def test_what_a_baseline_shows_is_in_a_box_of_its_own():
@@ -500,7 +570,7 @@ def test_the_comparison_of_many_runs_stays_small():
     for number in range(40):
         given = evidence(series("train_loss", HEALTHY + noise.normal(0, 0.1, 400)), name=f"run-{number}")
         rows.append(row_of(diagnose(given, preset("default")) if not rows else rows[0].report, given))
-    assert len(comparison_page(rows, title="many")) <= LARGEST
+    assert len(comparison_page(rows, title="many")) <= 200_000
     assert len(comparison_page(rows * 8, title="many")) < 700_000
 
 
