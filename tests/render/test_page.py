@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import html.parser
 import json
 import re
@@ -34,13 +35,16 @@ from tracker_health.words.verdict import Verdict
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
+from tracker_health.diagnosis import CAUSES
 from tracker_health.render import page as pages
 from tracker_health.render.attachments import attachments, page_of
 from tracker_health.render.comparison import comparison_page, row_of
 from tracker_health.render.curves import plots_of
+from tracker_health.render.docs import help_on, help_on_cause
 from tracker_health.render.heat import heat_map
 from tracker_health.render.picture import run_picture
 from tracker_health.render.plot import draw
+from tracker_health.rules.registry import probe_classes
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -605,6 +609,71 @@ def test_rules_and_causes_link_to_the_documentation_where_it_is_served():
     unlinked = page_of(given, report)[0].decode()
     assert "docs.example.com" not in unlinked
     assert "tracker-health explain LOS001" in unlinked
+
+
+def test_the_page_explains_each_finding_without_a_network():
+    given = evidence(*CASES["nan"])
+    report = diagnose(given, preset("default"))
+    text = pages.report_page(report, given).decode()
+    for finding in report.findings:
+        said = dict(help_on(finding.code))
+        assert list(said) == ["What it finds", "When it is wrong", "How to silence it"]
+        assert f'ignore = ["{finding.code}"]' in said["How to silence it"]
+        assert all(
+            html.escape(one, quote=True).replace("&quot;", "&#34;").replace("&#x27;", "&#39;") in text
+            for one in said.values()
+        )
+    assert help_on("XYZ999") == ()
+
+
+def test_the_help_on_any_rule_and_cause_is_short():
+    for known in (*(help_on(one.code) for one in probe_classes()), *(help_on_cause(one.name) for one in CAUSES)):
+        assert 0 < sum(map(len, (text for _, text in known))) < 1300
+        assert not any("`" in text or "**" in text for _, text in known)
+
+
+@pytest.mark.parametrize(
+    ("store", "run", "url", "address"),
+    [
+        ("mlflow", "abc", "http://tracker/#/experiments/1/runs/abc", "'http://tracker/#/experiments/1/runs/abc'"),
+        ("mlflow", "abc", None, "mlflow:abc"),
+        ("wandb", "me/p/abc", "https://tracker/me/p/runs/abc", "wandb:me/p/abc"),
+        ("wandb", "/w/run 1; ls", None, "'/w/run 1; ls'"),
+        ("directory", "/runs/a", None, ""),
+    ],
+)
+def test_a_run_of_a_tracker_has_the_command_that_answers_its_verdict(store, run, url, address):
+    given = evidence(*CASES["nan"])
+    report = diagnose(given, preset("default"))
+    report = replace(report, run=RunRef(store=store, id=run, name="run", url=url))
+    codes = " ".join(one.code for one in report.findings)
+    expected = f'tracker-health ack {address} {codes} --because "WHY"' if address else ""
+    text = pages.report_page(report, given).decode()
+    assert data_of(text)["ack"] == expected
+    assert ("Known, or meant?" in text) == bool(expected)
+    answered = pages.report_page(replace(report, open=()), given).decode()
+    assert data_of(answered)["ack"] == "", "nothing is open"
+
+
+def test_the_text_of_an_issue_says_which_run_and_which_version():
+    given = evidence(
+        series("train_loss", np.where(STEPS > 300, np.nan, HEALTHY), name="train_loss (all)"), name="run-1"
+    )
+    report = diagnose(given, preset("default"))
+    report = replace(report, run=replace(report.run, url="https://tracker/a (b)"))
+    lines = data_of(pages.report_page(report, given).decode())["issue"].splitlines()
+    assert lines[0] == "### FAIL run-1"
+    assert lines[-3] == "Run: `/runs/run-1` ([page](https://tracker/a%20%28b%29))"
+    assert lines[-1] == f"Judged by tracker-health {report.tool.version}, default rules."
+    assert not any("\\" in line for line in lines)
+    assert "train_loss (all)" in "".join(lines)
+
+
+def test_the_page_of_a_run_that_passed_says_why_first():
+    report = replace(
+        diagnose(evidence(*CASES["healthy"]), preset("default")), summary="loss 2.3 -> 0.3, level; 30 checks"
+    )
+    assert pages.headline_of(report) == ("Loss 2.3 -> 0.3, level.", "30 checks.")
 
 
 def test_what_somebody_answered_stands_below_the_verdict():

@@ -17,9 +17,10 @@ from tracker_health.errors import optional_packages
 from tracker_health.evidence import Evidence, Part
 from tracker_health.judge.doc_links import docs_link
 from tracker_health.render.curves import plots_of, usual_rates
+from tracker_health.render.docs import help_on, help_on_cause
 from tracker_health.render.facts import facts_of, moment
 from tracker_health.render.heat import HeatMap, heat_map
-from tracker_health.render.markdown import report_markdown
+from tracker_health.render.markdown import issue_markdown
 from tracker_health.render.plot import Plot, draw
 from tracker_health.render.questions import missing_from, not_applicable, questions_of
 from tracker_health.render.yardsticks import Bar, bar, bar_of
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _MOST_SERIES = 60
 _MOST_ERRORS = 50
 _MOST_STEPS = 20
-_SHOWS_LEARNING = ("LOS005", "RWD002", "GEN003")  # the rules that say how far a run learnt, the first that judged
+_TRACKERS = ("mlflow", "wandb")
 _SETTING_CODES = frozenset({
     "OPT010", "OPT011", "OPT013", "OPT014", "OPT015", "OPT016", "OPT017", "OPT018",
     "LRS001", "LRS003", "LRS004", "LRS005", "LRS006",
@@ -115,7 +116,14 @@ def report_page(
     return render(
         "report.html",
         scripts=("plot.js", "report.js"),
-        data={"plots": [plot.data for plot in plots], "issue": "\n".join(report_markdown(report, docs_url))},
+        data={
+            "plots": [plot.data for plot in plots],
+            "issue": issue_markdown(report, _address(report), link_of(report), docs_url),
+            "ack": _ack_of(report),
+        },
+        ack=_ack_of(report),
+        help_on=help_on,
+        help_on_cause=help_on_cause,
         report=report,
         diagnosis=report.diagnosis,
         headline=headline,
@@ -149,12 +157,7 @@ def report_page(
 
 def headline_of(report: Report) -> tuple[str, str]:
     """What the page says first, and what it says below that."""
-    if report.diagnosis is not None:
-        return split_sentence(report.diagnosis.sentence)
-    if report.verdict is not Verdict.PASS:
-        return split_sentence(report.summary)
-    learnt = next((one.message for one in report.results if one.code in _SHOWS_LEARNING), "")
-    return "Nothing was found wrong.", " ".join(sentence(one) for one in (learnt, report.summary) if one)
+    return split_sentence(report.diagnosis.sentence if report.diagnosis is not None else report.summary)
 
 
 def _when(evidence: Evidence) -> str:
@@ -173,8 +176,19 @@ def link_of(report: Report) -> str:
 
 
 def _address(report: Report) -> str:
+    """How commands name the run: as a page, which says its server as well, where it has one."""
     run = report.run
-    return f"mlflow:{run.id}" if run.store == "mlflow" else without_userinfo(run.id)
+    if run.store == "mlflow":
+        return link_of(report) or f"mlflow:{run.id}"
+    return f"wandb:{run.id}" if run.store == "wandb" and run.url else without_userinfo(run.id)
+
+
+def _ack_of(report: Report) -> str:
+    """The command that answers the verdict on a run of a tracker, where somebody still has to; else ""."""
+    codes = report.open if report.open is not None else [one.code for one in report.findings]
+    if report.run.store not in _TRACKERS or report.verdict not in (Verdict.WARN, Verdict.FAIL) or not codes:
+        return ""
+    return f'tracker-health ack {shlex.quote(_address(report))} {" ".join(codes)} --because "WHY"'
 
 
 def _confidence(report: Report) -> str:
