@@ -13,6 +13,7 @@ import numpy as np
 from tracker_health.config import Config
 from tracker_health.errors import named
 from tracker_health.evidence import Evidence, Need, Part, Series
+from tracker_health.report.baseline import FEWEST_RUNS
 from tracker_health.report.result import ErrorEntry, Finding, ProbeResult, SkippedProbe, strict
 from tracker_health.roles import OBJECTIVE_LOSS
 from tracker_health.rules.plugins import quietly
@@ -235,7 +236,12 @@ _PART_REASONS: Mapping[str, Callable[[Evidence], str]] = {
     Part.DLM_CHECKPOINT: lambda _: "no training_state.pt with a global step was found",
     Part.RANKS: lambda _: "the run is judged by itself: sweep --by judges the ranks of one training together",
     Part.BASELINE: lambda evidence: (
-        evidence.not_compared or "no baseline was named: --against compares a run with healthy ones"
+        evidence.not_compared
+        or (
+            evidence.siblings
+            and f"no band: {count(len(evidence.siblings), 'run')} of --against, {FEWEST_RUNS} are needed"
+        )
+        or "no baseline was named: --against compares a run with healthy ones"
     ),
 }
 

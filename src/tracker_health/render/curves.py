@@ -176,7 +176,21 @@ def _plot(subject: _Subject, evidence: Evidence, report: Report, *, is_main: boo
     )
     if not is_main:
         plot = replace(plot, **(_SMALL if subject.is_small else _MEDIUM))
-    return _by_owner(plot, main.axis)
+    plot = _by_owner(plot, main.axis)
+    return plot if plot.is_small else replace(plot, lines=(*plot.lines, *_siblings(evidence, main)))
+
+
+def _siblings(evidence: Evidence, main: Series) -> Iterator[Line]:
+    """The same metric of the runs that this one is shown next to, where they count alike."""
+    for sibling in evidence.siblings:
+        series = sibling.series.get(main.role or "")
+        if series is None or not len(series) or _unit(series) != _unit(main):
+            continue
+        middle = level(series.steps, series.values) if len(series) > _NOISY_POINTS else (np.empty(0), np.empty(0))
+        steps, values = middle if len(middle[0]) else (series.steps, series.values)
+        name = printable(sibling.name, _NAME_CHARACTERS)
+        places = steps if series.axis is None else series.axis.spread(steps)
+        yield Line(name=name, label=name, steps=places, values=values, look="other")
 
 
 def _title(subject: _Subject) -> str:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from tracker_health.diagnosis import cause_named
 from tracker_health.errors import optional_packages
 from tracker_health.evidence import Evidence, Part
+from tracker_health.facts.applied import all_settings
 from tracker_health.judge.doc_links import docs_link
+from tracker_health.judge.engine import comparison_note
 from tracker_health.render.curves import plots_of, usual_rates
 from tracker_health.render.docs import help_on, help_on_cause
 from tracker_health.render.facts import facts_of, moment
@@ -24,6 +26,7 @@ from tracker_health.render.markdown import issue_markdown
 from tracker_health.render.plot import Plot, draw
 from tracker_health.render.questions import missing_from, not_applicable, questions_of
 from tracker_health.render.yardsticks import Bar, bar, bar_of
+from tracker_health.report.baseline import settings_beside
 from tracker_health.report.result import Measure, ProbeResult, Report, once_a_source
 from tracker_health.rules.probe import Symptom
 from tracker_health.rules.registry import probe_classes
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 _MOST_SERIES = 60
 _MOST_ERRORS = 50
 _MOST_STEPS = 20
+_MOST_SETTINGS = 20
 _TRACKERS = ("mlflow", "wandb")
 _SETTING_CODES = frozenset({
     "OPT010", "OPT011", "OPT013", "OPT014", "OPT015", "OPT016", "OPT017", "OPT018",
@@ -113,6 +117,8 @@ def report_page(
     steps, after = _with_charts(list(_steps(report, known, heat))[:_MOST_STEPS], charts)
     told, unjudged = once_a_source(report.errors)
     headline, lead = headline_of(report)
+    comparison = comparison_note(known)
+    beside, alike = settings_beside(all_settings(known), [one.settings for one in known.siblings])
     return render(
         "report.html",
         scripts=("plot.js", "report.js"),
@@ -137,6 +143,12 @@ def report_page(
         first=first,
         charts=[one for one in after if not one.plot.is_small],
         small=[one for one in after if one.plot.is_small],
+        notes=[note for note in report.notes if note != comparison],
+        comparison=comparison,
+        siblings=known.siblings,
+        beside=beside[:_MOST_SETTINGS],
+        more_beside=max(0, len(beside) - _MOST_SETTINGS),
+        alike=alike,
         steps=steps,
         pages={step.explain: page for step in steps if (page := docs_link(step.explain, docs_url))},
         steps_title=_steps_title(report),

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 
 # Okabe and Ito (2008): distinguished by people with any kind of colour vision.
 _BLUE, _PURPLE, _VERMILION, _BROWN, _GREEN, _GREY = "#0072b2", "#8a3ffc", "#b42318", "#7d5200", "#116b3f", "#57606a"
-_BY_LOOK = {"main": _BLUE, "val": _PURPLE, "fail": _VERMILION, "warn": _BROWN, "chance": _VERMILION, "usual": _GREEN}
+_BY_LOOK = {
+    "main": _BLUE,
+    "val": _PURPLE,
+    "fail": _VERMILION,
+    "warn": _BROWN,
+    "chance": _VERMILION,
+    "usual": _GREEN,
+    "other": _GREY,
+}
 _BY_VERDICT = {Verdict.FAIL: _VERMILION, Verdict.WARN: _BROWN, Verdict.PASS: _GREEN}
 _WIDTH, _HEIGHT, _DPI = 8.0, 4.5, 150  # inches: the shape of the frame in which MLflow shows it
 _TITLE_CHARACTERS, _TITLE_LINES = 84, 3
