@@ -79,11 +79,10 @@ REPORT_FILE = "report.json"
 PAGE_FILE = "report.html"
 PICTURE_FILE = "loss.png"
 
-# Only where a character makes markup: an underscore within a word, a lone arrow and brackets without an address do not.
-# Addresses need no brackets to become links.
+# Only where a character may be markup: an underscore within a word, an arrow and parentheses are none. Brackets may be,
+# as within the text of a link. Addresses need none to become links.
 _MARKUP = re.compile(
-    r"([\\`|~]|\*(?!\s)|(?<!\s)\*|(?<![^\W_])_|_(?![^\W_])|^[#+>=\[*-]|](?=[(\[:])|(?<=\w):(?=//)|(?<=www)\.)",
-    re.IGNORECASE,
+    r"([\\`|~\[\]]|\*(?!\s)|(?<!\s)\*|(?<![^\W_])_|_(?![^\W_])|^[#+>=*-]|(?<=\w):(?=//)|(?<=www)\.)", re.IGNORECASE
 )
 _HTML = re.compile(r"<(?=[a-z/!?])|&(?=#?\w+;)", re.IGNORECASE)
 _SHADOW = re.compile(r"([a-z]{1,8}) ([\w,-]{1,3000}) ([a-z0-9-]{1,80}) ([0-9a-f]{16})")
