@@ -23,6 +23,7 @@ from tracker_health.evidence import (
     RunInfo,
     RunRef,
     Series,
+    Sibling,
     TensorHeader,
     TensorState,
     Weights,
@@ -509,6 +510,25 @@ def test_what_a_baseline_shows_is_in_a_box_of_its_own():
     text = pages.report_page(replace(report, results=(*report.results, odd)), given).decode()
     assert re.search(r"Compared with healthy runs</h2><p>It ended at 0\.3\.", text)
     assert "Baseline 0123456789abcdef." in text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_run_next_to_it_is_text_and_small(name):
+    roles = ("train_loss", "val_loss", "grad_norm", "learning_rate")
+    own = [series(role, HEALTHY, name=name if role == "train_loss" else role) for role in roles]
+    terms = [series("loss_part", HEALTHY, name=f"loss_{n}") for n in range(9)]
+    beside = Sibling(
+        name=name, verdict="pass", link="https://tracker/x", settings={f"{name}{n}": name for n in range(50)},
+        series={role: series(role, HEALTHY + 1) for role in roles},
+    )  # fmt: skip
+    text, _ = page(replace(evidence(*own, *terms), siblings=(beside,)))
+    is_harmless(text)
+    assert len(text.encode()) <= LARGEST
+    aside = re.search(r'<aside class="compared">.*?</aside>', text, re.DOTALL).group(0)
+    assert aside.count("<td>not set</td>") <= 20
+    lines = data_of(text)["plots"][0]["lines"]
+    assert sum(line["c"] == "other" for line in lines) == 1
+    assert max(line["v"][0] for line in lines if line["c"] == "other") > 2.5
 
 
 def test_what_was_not_there_is_listed_once_with_the_way_to_get_it():

@@ -25,8 +25,8 @@ _LOOKS = {Verdict.FAIL: "fail", Verdict.WARN: "warn"}
 _CHANCE_CODES = ("LOS006", "LOS009")
 _NAME_CHARACTERS = 24
 
-_MEDIUM: Mapping[str, Any] = {"buckets": 150, "height": 230.0}
-_SMALL: Mapping[str, Any] = {"buckets": 80, "height": 190.0}
+_MEDIUM: Mapping[str, Any] = {"buckets": 100, "digits": 5, "height": 230.0}
+_SMALL: Mapping[str, Any] = {"buckets": 40, "digits": 5, "height": 190.0}
 
 _PAIRS = {
     "train_loss": "val_loss",
@@ -186,7 +186,7 @@ def _siblings(evidence: Evidence, main: Series) -> Iterator[Line]:
         series = sibling.series.get(main.role or "")
         if series is None or not len(series) or _unit(series) != _unit(main):
             continue
-        middle = level(series.steps, series.values) if len(series) > _NOISY_POINTS else (np.empty(0), np.empty(0))
+        middle = level(series.steps, series.values, 60) if len(series) > _NOISY_POINTS else (np.empty(0), np.empty(0))
         steps, values = middle if len(middle[0]) else (series.steps, series.values)
         name = printable(sibling.name, _NAME_CHARACTERS)
         places = steps if series.axis is None else series.axis.spread(steps)

@@ -24,7 +24,7 @@ WIDTH = 900.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72.0, 240.0, 16.0, 42.0
 _SMALL_WIDTH, _SMALL_RIGHT = 440.0, 18.0  # without room for the names of lines
 _LINE_HEIGHT, _CHARACTER = 16.0, 7.2  # of a label, in pixels
-_STATIC_BUCKETS = 90
+_FEWEST_BUCKETS, _STATIC_SHARE = 30, 0.3  # of the points for the script, in what is drawn without it
 _LOGARITHMIC = 50.0  # highest over lowest, from which a linear axis hides the low end
 LARGEST = 1e100
 _DEEPEST = 1e-6  # of the highest value: a logarithmic axis goes no further down
@@ -278,7 +278,8 @@ def draw(plot: Plot) -> str:
     parts += _grid(plot, axes)
     parts += (part for area in plot.areas for part in _polygons(area, axes))
     parts += (_rule(one, axes) for one in plot.references)
-    parts += (part for line in plot.lines for part in _polylines(line, axes))
+    buckets = max(_FEWEST_BUCKETS, round(_STATIC_SHARE * plot.buckets))
+    parts += (part for line in plot.lines for part in _polylines(line, axes, buckets))
     parts += _marks(plot.marks, axes)
     parts += () if plot.is_small else _end_labels(plot, axes)
     return "".join([*parts, "</svg>"])
@@ -317,10 +318,10 @@ def _polygons(area: Area, axes: _Axes) -> Iterator[str]:
         yield f'<polygon class="area {area.look}" points="{" ".join([*there, *reversed(back)])}"/>'
 
 
-def _polylines(line: Line, axes: _Axes) -> Iterator[str]:
+def _polylines(line: Line, axes: _Axes, buckets: int) -> Iterator[str]:
     key = f' data-key="{escape(line.key)}"' if line.key else ""
     for piece in pieces(line):
-        steps, values = thin(*piece, _STATIC_BUCKETS)
+        steps, values = thin(*piece, buckets)
         shown = values > 0 if axes.logarithmic else np.ones(len(values), dtype=bool)
         places = [(axes.x(s), axes.y(v)) for s, v in zip(steps[shown], values[shown], strict=True)]
         if len(places) == 1:
