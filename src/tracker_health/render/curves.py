@@ -20,6 +20,7 @@ from tracker_health.words.verdict import Verdict
 _MOST_PLOTS = 8  # besides the first
 _MOST_RINGS, _MOST_BANDS = 12, 20
 _NOISY_POINTS = 60  # from so many on a curve is drawn with the level that it runs at
+_BLOCKS, _FEW_BLOCKS = 120, 60  # of a level, in the first chart and in others
 _USUAL_FACTOR = 10.0  # the usual learning rate, times and divided by this, is a usual one as well
 _LOOKS = {Verdict.FAIL: "fail", Verdict.WARN: "warn"}
 _CHANCE_CODES = ("LOS006", "LOS009")
@@ -160,7 +161,7 @@ def _plot(subject: _Subject, evidence: Evidence, report: Report, *, is_main: boo
             f"{title} by {_unit(main)}: {'; '.join(map(_in_words, subject.series))}.{said}{_marks_in_words(marks)}"
         ),
         lines=(
-            *_lines(main, "main", smoothed=main.role not in _STEPPED),
+            *_lines(main, "main", _BLOCKS if is_main else _FEW_BLOCKS, smoothed=main.role not in _STEPPED),
             *(line for one in held_out for line in _lines(one, "val", smoothed=False)),
             *usual,
         ),
@@ -186,7 +187,11 @@ def _siblings(evidence: Evidence, main: Series) -> Iterator[Line]:
         series = sibling.series.get(main.role or "")
         if series is None or not len(series) or _unit(series) != _unit(main):
             continue
-        middle = level(series.steps, series.values, 60) if len(series) > _NOISY_POINTS else (np.empty(0), np.empty(0))
+        middle = (
+            level(series.steps, series.values, _FEW_BLOCKS)
+            if len(series) > _NOISY_POINTS
+            else (np.empty(0), np.empty(0))
+        )
         steps, values = middle if len(middle[0]) else (series.steps, series.values)
         name = printable(sibling.name, _NAME_CHARACTERS)
         places = steps if series.axis is None else series.axis.spread(steps)
@@ -290,11 +295,11 @@ def _by_owner(plot: Plot, axis: Axis | None) -> Plot:
     )
 
 
-def _lines(series: Series, look: str, *, smoothed: bool = True) -> Iterator[Line]:
+def _lines(series: Series, look: str, blocks: int = _BLOCKS, *, smoothed: bool = True) -> Iterator[Line]:
     """The curve; of many points a thin one, and on top of it the level that it runs at."""
     finite, name = series.finite(), printable(series.name, _NAME_CHARACTERS)
     noisy = smoothed and len(finite) > _NOISY_POINTS
-    middle = level(finite.steps, finite.values) if noisy else (np.empty(0), np.empty(0))
+    middle = level(finite.steps, finite.values, blocks) if noisy else (np.empty(0), np.empty(0))
     has_level = len(middle[0]) > 0
     yield Line(
         name=name,

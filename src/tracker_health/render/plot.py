@@ -22,7 +22,7 @@ from tracker_health.text import printable
 
 WIDTH = 900.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72.0, 240.0, 16.0, 42.0
-_SMALL_WIDTH, _SMALL_RIGHT = 440.0, 18.0  # without room for the names of lines
+_SMALL_WIDTH, _SMALL_RIGHT = 440.0, 30.0  # without room for the names of lines
 _LINE_HEIGHT, _CHARACTER = 16.0, 7.2  # of a label, in pixels
 _FEWEST_BUCKETS, _STATIC_SHARE = 30, 0.3  # of the points for the script, in what is drawn without it
 _LOGARITHMIC = 50.0  # highest over lowest, from which a linear axis hides the low end

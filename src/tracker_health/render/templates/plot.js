@@ -72,7 +72,7 @@ function makePlot(figure, data) {
 
   function scale(width) {
     const narrow = width < 640;
-    const box = { left: 72, right: narrow ? 18 : 240, top: 16, bottom: 40, width, narrow };
+    const box = { left: 72, right: narrow ? 30 : 240, top: 16, bottom: 40, width, narrow };
     let values = [];
     for (const line of shown())
       line.s.forEach((step, at) => {
