@@ -121,7 +121,7 @@ def test_the_page_and_the_picture_are_by_samples(logged):
     with closing(open_run(logged("nan", "samples"))) as run:
         report, evidence = judge_run(run, resolve_config("default"))
     page = attachments(evidence, report, "").files["report.html"].decode()
-    assert "Loss by samples" in page
+    assert "Training loss by samples" in page
     assert '"unit":"samples"' in page.replace(" ", "")
     assert '"span":[128,38400]' in page.replace(" ", "")
 
