@@ -17,7 +17,7 @@ from tracker_health.config import preset
 from tracker_health.errors import ConfigError
 from tracker_health.evidence import SHARES, Course, Evidence, RunInfo, RunRef, Series
 from tracker_health.judge.engine import diagnose
-from tracker_health.report.baseline import Candidate, baseline_of, differences, from_json, to_json
+from tracker_health.report.baseline import Candidate, baseline_of, differences, from_json, settings_beside, to_json
 from tracker_health.words.verdict import Verdict
 
 RATES = [0.001, 0.0012, 0.0015, 0.002, 0.0022, 0.0025, 0.0028, 0.003]
@@ -218,6 +218,49 @@ def test_from_runs_to_an_exit_code_and_a_page(tmp_path):
     assert "it was changed since it was saved" in refused.output
 
 
+def test_next_to_one_run_a_page_shows_its_curve_and_what_differs(tmp_path):
+    good, odd, page = trained(tmp_path / "good", 0.5, 0.001), trained(tmp_path / "odd", 1.6, 0.3), tmp_path / "p.html"
+    (tmp_path / "good" / "health").mkdir()
+    (tmp_path / "good" / "health" / "report.html").write_text("x")
+    alone = run("check", odd)
+    said = run("check", odd, "--against", good, "-v")
+    assert said.exit_code == 0
+    assert "note     next to good: learning_rate is 0.3, there 0.001" in said.output
+    assert "no band: 1 run of --against, 5 are needed" in " ".join(said.output.split())
+    assert said.output.split()[0] == alone.output.split()[0] == "PASS"
+    assert run("report", odd, "--against", good, "-o", str(page)).exit_code == 0
+    text = page.read_text()
+    head, _, below = text.partition('id="figure-loss"')
+    assert "next to" not in head
+    assert '<polyline class="line other"' in below
+    assert f'<a href="{(tmp_path / "good" / "health" / "report.html").as_uri()}"' in below
+    assert '<th scope="row">learning_rate</th><td>0.3</td><td>0.001</td>' in below
+    assert "Fewer than 5 runs make no band" in below
+
+
+def test_runs_that_did_not_pass_are_shown_where_few_were_named(tmp_path):
+    odd, lost = trained(tmp_path / "odd", 1.6, 0.3), trained(tmp_path / "lost", math.nan, 1.0)
+    page = tmp_path / "p.html"
+    assert run("report", odd, "--against", lost, "-o", str(page)).exit_code == 0
+    assert "Next to lost (fail)" in page.read_text()
+    nothing = run("report", odd, "--against", odd, "-o", str(page))
+    assert nothing.exit_code == 2
+    assert "there is no run to compare with" in nothing.output
+    missing = run("report", odd, "--against", str(tmp_path / "none"), "-o", str(page))
+    assert missing.exit_code == 2
+    assert "there is no folder or file" in missing.output
+
+
+def test_settings_that_differ_come_with_the_most_telling_first():
+    own = {"lr": "0.3", "decay": "0.01", "seed": "1", "same": "1e-3", "mine": "x"}
+    other = {"lr": "0.001", "decay": "0.02", "seed": "2", "same": "0.001", "theirs": "y"}
+    rows, alike = settings_beside(own, [other])
+    assert [one.name for one in rows] == ["lr", "decay", "theirs", "mine", "seed"]
+    assert rows[2:4] == [("theirs", "not set", ("y",)), ("mine", "x", ("not set",))]
+    assert alike == 1
+    assert settings_beside(own, []) == ([], 5)
+
+
 @pytest.mark.exhaustive
 def test_an_experiment_in_a_real_database(tmp_path):
     mlflow = pytest.importorskip("mlflow")
@@ -240,7 +283,12 @@ def test_an_experiment_in_a_real_database(tmp_path):
     assert run("annotate", ids[-1], "--against", path, *where).exit_code == 0
     tags = client.get_run(ids[-1]).data.tags
     assert tags["health.verdict"] == "warn"
-    assert tags["health.baseline"] == json.loads((tmp_path / "b.json").read_text())["digest"]
+    kept = json.loads(tags["health.digest"].partition(" ")[2])
+    assert kept["baseline"] == json.loads((tmp_path / "b.json").read_text())["digest"]
+    page = tmp_path / "p.html"
+    assert run("report", ids[-1], "--against", ids[0], "-o", str(page), *where).exit_code == 0
+    assert "Next to seed-0 (pass)" in page.read_text()
+    assert "<td>0.3</td><td>0.001</td>" in page.read_text()
 
 
 # Runs that go on

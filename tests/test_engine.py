@@ -657,7 +657,8 @@ def test_the_report_names_tool_preset_and_digest():
     [
         ("it rose", (), ("loss",)),
         ("it rose, and loss did not", ("kl",), ("kl",)),
-        ("train_loss and loss stay", (), ("loss", "train_loss")),
+        ("train_loss and loss stay", (), ("train_loss", "loss")),
+        ("loss and train_loss stay", (), ("loss", "train_loss")),
         ("train_loss and loss/x and loss.y and aloss stay", (), ("train_loss",)),
     ],
 )

@@ -8,18 +8,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.config import Config
 from tracker_health.errors import ConfigError, ReadError, RunError, TrackerHealthError, described
 from tracker_health.evidence import Baseline, Evidence, Part, Request, RunRef
-from tracker_health.facts.applied import as_logged
-from tracker_health.report.baseline import MOST_RUNS, Candidate, baseline_of, from_json
+from tracker_health.report.baseline import baseline_of, from_json, siblings_among
 from tracker_health.report.result import Report
 from tracker_health.roles import NOTHING_READ
 from tracker_health.runs.annotating import AnnotateOptions, annotate_run
+from tracker_health.runs.candidates import candidates_among
 from tracker_health.runs.clearing import clear_ours, count_ours
 from tracker_health.runs.judging import check_run, judge_run
 from tracker_health.runs.lookup import open_run, shown_name
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from tracker_health.runs.overview import Overview
 
 _MOST_BYTES = 2_000_000
-_MOST_LOOKED_AT, _ENOUGH = 500, 2 * MOST_RUNS  # runs of an experiment, and of them those that passed
 _IN_HAND = 64
 _RETRIES = 2
 
@@ -510,31 +508,42 @@ def baseline_from(
     Raises:
         ConfigError: too few runs passed and are comparable.
     """
-    settings = replace(resolve_config(config), baseline=None)
-    found: list[Candidate] = []
-    for run in islice(runs, _MOST_LOOKED_AT):
-        one = _judge_candidate(run, settings, tracking_uri, without)
-        found += [one] if one is not None else []
-        if sum(not one.why_not for one in found) >= _ENOUGH:
-            break
-    return baseline_of(found, of)
+    return baseline_of(candidates_among(runs, resolve_config(config), tracking_uri, without), of)
 
 
-def _judge_candidate(
-    run: str | Path | Listed, base: Config, tracking_uri: str | None, without: Collection[RunRef]
-) -> Candidate | None:
-    try:
-        with open_with_config(run, base, tracking_uri) as (opened, settings):
-            name = opened.ref.id
-            if opened.ref in without:
-                return None
-            report, evidence = judge_run(opened, settings, go_back=False)
-    except Exception as error:  # noqa: BLE001  one bad run never stops the others
-        return Candidate(id=shown_name(run), why_not=f"it cannot be read: {described(error)}")
-    if report.verdict is not Verdict.PASS or evidence.goes_on:
-        why_not = "it is still running" if evidence.goes_on else f"its verdict is {report.verdict}"
-        return Candidate(id=name, why_not=why_not)
-    return Candidate(id=name, course=evidence.course, params=as_logged(evidence))
+def compared_with(
+    runs: Iterable[str | Path | Listed],
+    *,
+    of: str,
+    config: Config | str = "default",
+    tracking_uri: str | None = None,
+    without: Collection[RunRef] = (),
+) -> Config:
+    """Judge runs, and make a configuration under which others are compared with them; nothing is written.
+
+    Args:
+        runs: The runs, each as for ``check``.
+        of: Where they are from, in words.
+        config: A ``Config``, or the name of a preset.
+        tracking_uri: As for ``check``.
+        without: Runs that are not to be among them.
+
+    Returns:
+        The configuration with their baseline; with the runs themselves where they are too few for one.
+
+    Raises:
+        ConfigError: none of them can be compared with.
+    """
+    settings = resolve_config(config)
+    found = candidates_among(runs, settings, tracking_uri, without)
+    if not any(one.sibling for one in found):
+        why = "; ".join(dict.fromkeys(one.why_not for one in found))
+        hint = why or "name another one than the one that is judged"
+        raise ConfigError(f"{printable(of)}: there is no run to compare with", hint)
+    siblings = siblings_among(found)
+    if siblings:
+        return replace(settings, baseline=None, siblings=siblings)
+    return replace(settings, baseline=baseline_of(found, of), siblings=())
 
 
 def refs_of(runs: Iterable[str | Path | Listed], *, tracking_uri: str | None = None) -> list[RunRef]:

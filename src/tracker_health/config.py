@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from tracker_health.errors import ConfigError
-from tracker_health.evidence import Baseline
+from tracker_health.evidence import Baseline, Sibling
 from tracker_health.roles import DEFAULT_PATTERNS, OWN_PREFIXES, Meaning, Patterns, RolePlan, normal_form, understand
 from tracker_health.text import printable
 from tracker_health.words.retired import RULE_LISTS, current_key, living_rules, living_thresholds, remarks
@@ -131,7 +131,8 @@ class Config:
     ``overrides``: what differs for some runs; they do nothing until ``for_run``, and the last that applies wins.
     ``notes``: what of the configuration does nothing, or means something else today; every report repeats it.
 
-    ``baseline``: what runs are compared to, None for nothing.
+    ``baseline``: what runs are compared to, None for nothing. ``siblings``: runs that they are shown next to, where
+    those are too few for a baseline; they decide no verdict.
 
     Rules and thresholds that were retired are understood: see ``retired``.
 
@@ -162,6 +163,7 @@ class Config:
     notify: Notify = field(default_factory=Notify)
     overrides: tuple[Override, ...] = ()
     baseline: Baseline | None = None
+    siblings: tuple[Sibling, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

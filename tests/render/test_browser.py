@@ -16,7 +16,18 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
 from tracker_health.config import preset
-from tracker_health.evidence import Axis, Evidence, RunInfo, RunRef, Series
+from tracker_health.evidence import (
+    Axis,
+    Evidence,
+    MomentStats,
+    OptimizerState,
+    RunInfo,
+    RunRef,
+    Series,
+    TensorHeader,
+    TensorState,
+    Weights,
+)
 from tracker_health.judge.engine import diagnose
 from tracker_health.render.attachments import page_of
 from tracker_health.render.comparison import comparison_page, row_of
@@ -211,6 +222,34 @@ def test_on_paper_everything_is_dark_on_white_and_open(page):
     page.evaluate("document.body.classList.add('appendix')")
     assert passed.is_visible()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+@pytest.mark.parametrize("width", [1440, 820, 390])
+def test_no_page_is_wider_than_its_window(page, width):
+    """With bars, layers, and several charts in the chain."""
+    moment = MomentStats(count=64, mean=1e-6, rms=1e-6, minimum=0.0, maximum=1e-3, zeros=0, nonfinite=0)
+    name = "model.encoder.layers.{}.self_attention.projection_of_the_values.weight"
+    tensors = tuple(
+        TensorState(id=at, name=name.format(at), shape=(8, 8), step=1000.0, first_moment=moment, second_moment=moment)
+        for at in range(8)
+    )
+    headers = tuple(TensorHeader(name=one.name, shape=(8, 8), dtype="F32", rms=50.0) for one in tensors)
+    values = {"train_loss": np.where(STEPS > 100, np.nan, LOSS), "grad_norm": LOSS * np.where(STEPS > 90, 1e4, 1)}
+    found = [Series(name=role, role=role, steps=STEPS, values=one) for role, one in values.items()]
+    terms = [Series(name=f"loss_{n}", role="loss_part", steps=STEPS, values=LOSS) for n in range(4)]
+    given = Evidence(
+        run=RunRef(store="directory", id="run", name="run"), info=RunInfo(), series=(*found, *terms),
+        optimizer=OptimizerState(source="o.pt", tensors=tensors, groups=({"lr": 1e-3},)),
+        weights=Weights(source="m.safetensors", tensors=headers),
+    )  # fmt: skip
+    page.set_viewport_size({"width": width, "height": 900})
+    page.set_content(page_of(given, diagnose(given, preset("default")))[0].decode())
+    assert page.locator(".cmp").count()
+    assert page.locator(".chain .heat").count() == 1
+    assert page.locator(".small-ones figure").count() == 4
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    name_ends = page.locator(".heat tbody th").first.evaluate("one => one.getBoundingClientRect().right")
+    assert name_ends < 0.6 * width, "numbers are in sight"
 
 
 def test_the_band_of_healthy_runs_is_drawn_again_on_each_axis(page):

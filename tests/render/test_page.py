@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import html.parser
 import json
 import re
@@ -22,6 +23,7 @@ from tracker_health.evidence import (
     RunInfo,
     RunRef,
     Series,
+    Sibling,
     TensorHeader,
     TensorState,
     Weights,
@@ -29,17 +31,21 @@ from tracker_health.evidence import (
 from tracker_health.judge.engine import diagnose
 from tracker_health.report.result import ErrorEntry, Report
 from tracker_health.words.acknowledgements import Acknowledgement
+from tracker_health.words.verdict import Verdict
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
+from tracker_health.diagnosis import CAUSES
 from tracker_health.render import page as pages
 from tracker_health.render.attachments import attachments, page_of
 from tracker_health.render.comparison import comparison_page, row_of
 from tracker_health.render.curves import plots_of
+from tracker_health.render.docs import help_on, help_on_cause
 from tracker_health.render.heat import heat_map
-from tracker_health.render.picture import loss_picture
+from tracker_health.render.picture import run_picture
 from tracker_health.render.plot import draw
+from tracker_health.rules.registry import probe_classes
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -52,7 +58,7 @@ HOSTILE = [
     "A" * 10_000,
     "_hidden\nsecond line",
 ]
-LARGEST = 200_000  # bytes of a page
+LARGEST = 150_000  # bytes of a page
 STEPS = np.arange(400)
 HEALTHY = 2.3 * np.exp(-STEPS / 90) + 0.3 + np.random.default_rng(0).normal(0, 0.02, 400)
 
@@ -335,7 +341,7 @@ def test_names_in_other_scripts_give_no_warnings():
     given = evidence(series("train_loss", HEALTHY, name="\u65e5\u672c\u8a9e \U0001f600"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert loss_picture(given, diagnose(given, preset("default"))).startswith(b"\x89PNG")
+        assert run_picture(given, diagnose(given, preset("default"))).startswith(b"\x89PNG")
     assert "\u65e5\u672c\u8a9e" in page(given)[0]
 
 
@@ -344,7 +350,7 @@ def test_names_in_other_scripts_give_no_warnings():
 def test_the_picture_is_drawn_of_every_loss_and_is_the_same_each_time(case):
     given = evidence(*CASES[case])
     report = diagnose(given, preset("default"))
-    first, second = (loss_picture(given, report) for _ in range(2))
+    first, second = (run_picture(given, report) for _ in range(2))
     assert first == second
     assert first.startswith(b"\x89PNG") if any(one.role.endswith("_loss") for one in CASES[case]) else first == b""
 
@@ -355,7 +361,7 @@ def test_the_owners_style_is_left_alone():
     mpl.rcParams["axes.facecolor"] = "black"
     before = dict(mpl.rcParams)
     given = evidence(*CASES["healthy"])
-    loss_picture(given, diagnose(given, preset("default")))
+    run_picture(given, diagnose(given, preset("default")))
     assert dict(mpl.rcParams) == before
     mpl.rcdefaults()
 
@@ -367,7 +373,7 @@ def fail(*_):
 def test_a_picture_that_cannot_be_drawn_is_reported(monkeypatch):
     from tracker_health.render import attachments as made_here
 
-    monkeypatch.setattr(made_here, "loss_picture", fail)
+    monkeypatch.setattr(made_here, "run_picture", fail)
     given = evidence(*CASES["healthy"])
     made = attachments(given, diagnose(given, preset("default")))
     assert list(made.files) == ["report.html"]
@@ -404,7 +410,7 @@ def test_a_report_alone_gives_a_page(monkeypatch):
     text = pages.report_page(report).decode()
     is_harmless(text)
     assert "NaN or infinite from step 301" in text
-    assert "No loss and no reward was logged" in text
+    assert "There is no curve: the report comes without the run&#39;s metrics." in text
 
 
 def test_an_agent_s_page_shows_its_reward():
@@ -420,8 +426,77 @@ def test_an_agent_s_page_shows_its_reward():
     assert (plot.name, next(line.name for line in plot.lines)) == ("reward", "rollout/ep_rew_mean")
     assert plot.marks, "the fall is marked"
     text = pages.report_page(report, given).decode()
-    assert "No loss and no reward was logged" not in text
+    assert "There is no curve" not in text
     assert "Reward by step" in text
+
+
+def shown(*series, findings):
+    """The charts of a run in which rules found something about series."""
+    given = evidence(*series)
+    base = diagnose(evidence(series_of_loss()), preset("default"))
+    results = tuple(
+        replace(
+            base.results[0], code=code, verdict=Verdict.WARN, votes=True, about=about, steps=(100,), message="it is"
+        )
+        for code, about in findings
+    )
+    report = replace(base, verdict=Verdict.WARN, results=results, diagnosis=None)
+    return plots_of(given, report), report, given
+
+
+def series_of_loss():
+    return series("train_loss", HEALTHY)
+
+
+def test_the_first_chart_is_of_what_the_leading_finding_is_about():
+    entropy = series("entropy", HEALTHY, name="policy_entropy")
+    plots, report, given = shown(series_of_loss(), entropy, findings=[("RUN001", ()), ("RWD003", ("policy_entropy",))])
+    assert [(one.title, one.codes) for one in plots] == [("Entropy", ("RWD003",)), ("Training loss", ("RUN001",))]
+    assert [mark.label for plot in plots for mark in plot.marks] == ["step 100 (RWD003)", "step 100 (RUN001)"]
+    text = pages.report_page(report, given).decode()
+    chain = text[text.index('class="chain"') :]
+    assert '<a href="#figure-entropy">Entropy</a>' in chain, "what stands above is linked"
+    assert chain.index('id="figure-loss"') < chain.index("RUN001")
+
+
+def test_findings_about_one_series_share_its_chart():
+    plots, *_ = shown(
+        series_of_loss(), series("val_loss", HEALTHY), findings=[("GEN001", ("val_loss",)), ("LOS003", ("train_loss",))]
+    )
+    (plot,) = plots
+    assert plot.codes == ("GEN001", "LOS003")
+    assert {line.look.split()[0] for line in plot.lines} == {"main", "val"}
+    assert len(plot.marks) == 2
+
+
+def test_many_losses_are_small_charts():
+    terms = [series("loss_part", HEALTHY, name=f"loss_{n}") for n in range(20)]
+    plots, report, given = shown(series_of_loss(), *terms, findings=[("LOS020", ("loss_3", "loss_4"))])
+    assert [(one.title, one.is_small) for one in plots[:3]] == [
+        ("loss_3", False),
+        ("loss_4", True),
+        ("Training loss", False),
+    ]
+    assert len(plots) == 9
+    assert all(one.is_small for one in plots[3:])
+    assert len(pages.report_page(report, given)) <= LARGEST
+
+
+@pytest.mark.parametrize("role", ["val_auc", "kl", "objective_loss"])
+def test_a_run_without_loss_and_reward_shows_what_it_has(role):
+    given = evidence(series(role, HEALTHY, name="x"), series("epoch", STEPS))
+    report = diagnose(given, preset("default"))
+    (plot,) = plots_of(given, report)
+    assert plot.lines[0].name == "x"
+    assert run_picture(given, report).startswith(b"\x89PNG")
+
+
+def test_a_metric_without_a_role_is_drawn_where_something_was_found_of_it():
+    odd = replace(series("x", np.where(STEPS > 300, np.nan, HEALTHY), name="eval_f1"), role=None)
+    given = replace(evidence(series_of_loss()), odd=(odd,))
+    report = diagnose(given, preset("default"))
+    assert [one.about for one in report.findings] == [("eval_f1",)]
+    assert [one.title for one in plots_of(given, report)] == ["eval_f1", "Training loss"]
 
 
 def test_what_a_baseline_shows_is_in_a_box_of_its_own():
@@ -435,6 +510,25 @@ def test_what_a_baseline_shows_is_in_a_box_of_its_own():
     text = pages.report_page(replace(report, results=(*report.results, odd)), given).decode()
     assert re.search(r"Compared with healthy runs</h2><p>It ended at 0\.3\.", text)
     assert "Baseline 0123456789abcdef." in text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_run_next_to_it_is_text_and_small(name):
+    roles = ("train_loss", "val_loss", "grad_norm", "learning_rate")
+    own = [series(role, HEALTHY, name=name if role == "train_loss" else role) for role in roles]
+    terms = [series("loss_part", HEALTHY, name=f"loss_{n}") for n in range(9)]
+    beside = Sibling(
+        name=name, verdict="pass", link="https://tracker/x", settings={f"{name}{n}": name for n in range(50)},
+        series={role: series(role, HEALTHY + 1) for role in roles},
+    )  # fmt: skip
+    text, _ = page(replace(evidence(*own, *terms), siblings=(beside,)))
+    is_harmless(text)
+    assert len(text.encode()) <= LARGEST
+    aside = re.search(r'<aside class="compared">.*?</aside>', text, re.DOTALL).group(0)
+    assert aside.count("<td>not set</td>") <= 20
+    lines = data_of(text)["plots"][0]["lines"]
+    assert sum(line["c"] == "other" for line in lines) == 1
+    assert max(line["v"][0] for line in lines if line["c"] == "other") > 2.5
 
 
 def test_what_was_not_there_is_listed_once_with_the_way_to_get_it():
@@ -500,7 +594,7 @@ def test_the_comparison_of_many_runs_stays_small():
     for number in range(40):
         given = evidence(series("train_loss", HEALTHY + noise.normal(0, 0.1, 400)), name=f"run-{number}")
         rows.append(row_of(diagnose(given, preset("default")) if not rows else rows[0].report, given))
-    assert len(comparison_page(rows, title="many")) <= LARGEST
+    assert len(comparison_page(rows, title="many")) <= 200_000
     assert len(comparison_page(rows * 8, title="many")) < 700_000
 
 
@@ -535,6 +629,71 @@ def test_rules_and_causes_link_to_the_documentation_where_it_is_served():
     unlinked = page_of(given, report)[0].decode()
     assert "docs.example.com" not in unlinked
     assert "tracker-health explain LOS001" in unlinked
+
+
+def test_the_page_explains_each_finding_without_a_network():
+    given = evidence(*CASES["nan"])
+    report = diagnose(given, preset("default"))
+    text = pages.report_page(report, given).decode()
+    for finding in report.findings:
+        said = dict(help_on(finding.code))
+        assert list(said) == ["What it finds", "When it is wrong", "How to silence it"]
+        assert f'ignore = ["{finding.code}"]' in said["How to silence it"]
+        assert all(
+            html.escape(one, quote=True).replace("&quot;", "&#34;").replace("&#x27;", "&#39;") in text
+            for one in said.values()
+        )
+    assert help_on("XYZ999") == ()
+
+
+def test_the_help_on_any_rule_and_cause_is_short():
+    for known in (*(help_on(one.code) for one in probe_classes()), *(help_on_cause(one.name) for one in CAUSES)):
+        assert 0 < sum(map(len, (text for _, text in known))) < 1300
+        assert not any("`" in text or "**" in text for _, text in known)
+
+
+@pytest.mark.parametrize(
+    ("store", "run", "url", "address"),
+    [
+        ("mlflow", "abc", "http://tracker/#/experiments/1/runs/abc", "'http://tracker/#/experiments/1/runs/abc'"),
+        ("mlflow", "abc", None, "mlflow:abc"),
+        ("wandb", "me/p/abc", "https://tracker/me/p/runs/abc", "wandb:me/p/abc"),
+        ("wandb", "/w/run 1; ls", None, "'/w/run 1; ls'"),
+        ("directory", "/runs/a", None, ""),
+    ],
+)
+def test_a_run_of_a_tracker_has_the_command_that_answers_its_verdict(store, run, url, address):
+    given = evidence(*CASES["nan"])
+    report = diagnose(given, preset("default"))
+    report = replace(report, run=RunRef(store=store, id=run, name="run", url=url))
+    codes = " ".join(one.code for one in report.findings)
+    expected = f'tracker-health ack {address} {codes} --because "WHY"' if address else ""
+    text = pages.report_page(report, given).decode()
+    assert data_of(text)["ack"] == expected
+    assert ("Known, or meant?" in text) == bool(expected)
+    answered = pages.report_page(replace(report, open=()), given).decode()
+    assert data_of(answered)["ack"] == "", "nothing is open"
+
+
+def test_the_text_of_an_issue_says_which_run_and_which_version():
+    given = evidence(
+        series("train_loss", np.where(STEPS > 300, np.nan, HEALTHY), name="train_loss (all)"), name="run-1"
+    )
+    report = diagnose(given, preset("default"))
+    report = replace(report, run=replace(report.run, url="https://tracker/a (b)"))
+    lines = data_of(pages.report_page(report, given).decode())["issue"].splitlines()
+    assert lines[0] == "### FAIL run-1"
+    assert lines[-3] == "Run: `/runs/run-1` ([page](https://tracker/a%20%28b%29))"
+    assert lines[-1] == f"Judged by tracker-health {report.tool.version}, default rules."
+    assert not any("\\" in line for line in lines)
+    assert "train_loss (all)" in "".join(lines)
+
+
+def test_the_page_of_a_run_that_passed_says_why_first():
+    report = replace(
+        diagnose(evidence(*CASES["healthy"]), preset("default")), summary="loss 2.3 -> 0.3, level; 30 checks"
+    )
+    assert pages.headline_of(report) == ("Loss 2.3 -> 0.3, level.", "30 checks.")
 
 
 def test_what_somebody_answered_stands_below_the_verdict():

@@ -15,7 +15,7 @@ from tracker_health.evidence import Evidence, RunRef, Series
 from tracker_health.judge.engine import diagnose
 from tracker_health.render import picture
 from tracker_health.render.attachments import attachments
-from tracker_health.render.curves import loss_plot
+from tracker_health.render.curves import main_plot
 from tracker_health.render.plot import step_ticks
 from tracker_health.runs.judging import judge_run
 from tracker_health.runs.lookup import open_run
@@ -121,7 +121,7 @@ def test_the_page_and_the_picture_are_by_samples(logged):
     with closing(open_run(logged("nan", "samples"))) as run:
         report, evidence = judge_run(run, resolve_config("default"))
     page = attachments(evidence, report, "").files["report.html"].decode()
-    assert "Loss by samples" in page
+    assert "Training loss by samples" in page
     assert '"unit":"samples"' in page.replace(" ", "")
     assert '"span":[128,38400]' in page.replace(" ", "")
 
@@ -187,7 +187,7 @@ def test_a_chart_has_one_unit_and_fills_its_width():
     steps = np.arange(9, 100, 10)
     by_step = Series(name="eval/loss", steps=steps, values=np.abs(steps - 49) / 50.0, role="val_loss", step_word="step")
     evidence = Evidence(run=RunRef(store="directory", id="x", name="x"), series=(series, by_step))
-    plot = loss_plot(evidence, diagnose(evidence, resolve_config("default")))
+    plot = main_plot(evidence, diagnose(evidence, resolve_config("default")))
     assert plot.unit == "epoch"
     assert plot.span == (0.0, pytest.approx(99 / 5000))
     assert step_ticks(*plot.span) == pytest.approx([0.0, 0.005, 0.01, 0.015])
@@ -205,7 +205,7 @@ def test_a_picture_by_parts_of_an_epoch_has_ticks_and_narrow_bands():
         run=RunRef(store="directory", id="x", name="x"), series=tuple(histories(rows, ("train/loss",)).values())
     )
     axes = figure.subplots()
-    picture._draw(axes, loss_plot(evidence, diagnose(evidence, resolve_config("default"))))
+    picture._draw(axes, main_plot(evidence, diagnose(evidence, resolve_config("default"))))
     (band,) = [one for one in axes.patches if one.get_width() > 0]
     assert band.get_width() < 0.001
     assert len([one for one in axes.get_xticks() if 0 < one < 0.02]) >= 3

@@ -156,4 +156,4 @@ def test_the_description_of_a_parent(search):
     search.annotate(*(one.info.run_id for one in search.client.search_runs([search.experiment]) if one.data.metrics))
     note = plan(th.check(search.parent, tracking_uri=search.uri), "0" * 16).note
     assert "<script>" not in note
-    assert "\\[x\\]\\(javascript" in note
+    assert "\\[x\\](javascript" in note

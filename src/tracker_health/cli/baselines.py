@@ -26,29 +26,30 @@ AGAINST = click.option(
     multiple=True,
     metavar="WHAT",
     help="Compare with a baseline: a file of baseline save, which votes; or experiment:NAME, project:NAME or a run "
-    "(repeatable), which advise. annotate keeps its digest on the run.",
+    "(repeatable), which advise. Next to fewer than 5 runs a report shows curves and settings.",
 )
 
 
 def compared_to(against: Sequence[str], settings: Effective, runs: Iterable[str | Listed]) -> Effective:
-    """The settings with a baseline: of a file, or of the runs that are named, without those that are judged.
+    """The settings with a baseline: of a file, or of the runs that are named, without those that are judged. Of too few
+    runs the settings have these themselves.
 
     Raises:
-        ConfigError: there is no such baseline, or too few runs passed and are comparable.
+        ConfigError: there is no such baseline, or nothing to compare with.
     """
-    from tracker_health.api import baseline_from, refs_of
+    from tracker_health.api import compared_with, refs_of
 
     if len(against) == 1 and Path(against[0]).is_file():
         return compared_to_file(against[0], settings)
     own = refs_of(runs, tracking_uri=settings.tracking_uri)
-    found = baseline_from(
+    config = compared_with(
         _named(against, settings),
         of=_in_words(against),
         config=settings.config,
         tracking_uri=settings.tracking_uri,
         without=own,
     )
-    return replace(settings, config=replace(settings.config, baseline=found))
+    return replace(settings, config=config)
 
 
 def compared_to_file(path: str, settings: Effective) -> Effective:

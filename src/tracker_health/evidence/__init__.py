@@ -6,7 +6,7 @@ Readers and stores make these; nothing here does I/O. Arrays are float64 or int6
 from tracker_health.evidence.axis import Axis
 from tracker_health.evidence.children import Child, Children
 from tracker_health.evidence.confirmation import Confirmed, confirm
-from tracker_health.evidence.course import CHARACTERS, SHARES, Baseline, Course, Usual
+from tracker_health.evidence.course import CHARACTERS, SHARES, Baseline, Course, Sibling, Usual
 from tracker_health.evidence.curve import (
     FEW_POINTS,
     FEWEST_LEVELS,
@@ -105,6 +105,7 @@ __all__ = [
     "RunRef",
     "SavedSchedule",
     "Series",
+    "Sibling",
     "StepCount",
     "StepUnit",
     "TensorHeader",

@@ -11,7 +11,7 @@ import numpy as np
 from tracker_health.evidence.curve import FEWEST_LEVELS, Curve
 from tracker_health.evidence.plan import planned_epochs, planned_steps
 from tracker_health.evidence.progress import Progress
-from tracker_health.evidence.series import FloatArray, StepUnit
+from tracker_health.evidence.series import FloatArray, Series, StepUnit
 from tracker_health.text import number, printable
 
 SHARES = 20
@@ -76,6 +76,21 @@ class Course:
             reached=curve.last_step if goes_on else None,
             unit=curve.series.step_unit,
         )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sibling:
+    """A run that another one is shown next to, where too few were named for a band.
+
+    ``link``: of its page or its report, empty for none. ``series``: by role, with few points, all of them finite.
+    ``settings``: all that are known, by name.
+    """
+
+    name: str
+    verdict: str
+    link: str = ""
+    series: Mapping[str, Series] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from tracker_health.evidence.as_read import AsRead
 from tracker_health.evidence.comparable import comparable, restarts_of
-from tracker_health.evidence.course import Baseline, Course
+from tracker_health.evidence.course import Baseline, Course, Sibling
 from tracker_health.evidence.curve import Curve
 from tracker_health.evidence.needs import Part
 from tracker_health.evidence.parameters.table import ParameterTable
@@ -24,10 +24,12 @@ class Evidence(AsRead):
     ``missing`` gives, for parts that are not there, a reason better than "not found" (several unrelated checkpoints,
     a file above the download limit). ``notes``: what a reader of the verdict should know besides. ``unread``: logs of
     which no number was understood. ``odd``: metrics that no rule asks for, some of whose values are NaN or infinite.
-    ``baseline``: what is usual for runs of this kind, where a person named it.
+    ``baseline``: what is usual for runs of this kind, where a person named it. ``siblings``: the runs themselves, where
+    that person named too few.
     """
 
     baseline: Baseline | None = None
+    siblings: tuple[Sibling, ...] = ()
 
     def curve(self, role: str) -> Curve | None:
         """The curve of a role's longest series, made once.

@@ -26,6 +26,7 @@ _BY_ITSELF = re.compile(r"auto|d_?adapt|prodigy|schedule_?free|adafactor|lars|la
 _COPIES = re.compile(
     r"(world_size|num_(gpus|devices|nodes|processes)|n_?gpus?|devices|data_parallel_size)$", re.IGNORECASE
 )
+_NOT_SHOWN = frozenset(("params", "param_names", "eps"))  # of a group: what it holds, and what has another name
 _FEWEST = 5
 _NEAR = 0.1
 _SHORTEST = 10  # steps of a warm-up, of which a log may show anything
@@ -118,6 +119,17 @@ def as_logged(evidence: Evidence) -> dict[str, str]:
         "momentum, as saved": _saved(evidence, "momentum"),
     }
     return {**evidence.info.params, **{name: f"{value:.6g}" for name, value in known.items() if value is not None}}
+
+
+def all_settings(evidence: Evidence) -> dict[str, str]:
+    """Every setting that params, log, checkpoint and plan say, for a table of runs."""
+    group = evidence.optimizer.groups[0] if evidence.optimizer is not None and evidence.optimizer.groups else {}
+    saved = {f"{key.replace('_', ' ')}, as saved": group[key] for key in sorted(group) if key not in _NOT_SHOWN}
+    progress = evidence.progress
+    plan = {f"{progress.unit} planned": number(progress.planned)} if progress is not None else {}
+    optimizer = {"optimizer, as known": Settings(evidence).optimizer}
+    more = {name: str(value) for name, value in {**optimizer, **plan, **saved}.items() if value not in (None, "")}
+    return {**more, **as_logged(evidence)}
 
 
 def _saved(evidence: Evidence, key: str) -> float | None:

@@ -79,8 +79,12 @@ REPORT_FILE = "report.json"
 PAGE_FILE = "report.html"
 PICTURE_FILE = "loss.png"
 
-# Addresses need no brackets to become links; a hyphen within a word is none of a list, a rule or a table.
-_MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~>]|(?<!\w)-|-(?!\w)|(?<=\w):(?=//)|(?<=www)\.)", re.IGNORECASE)
+# Only where a character may be markup: an underscore within a word, an arrow and parentheses are none. Brackets may be,
+# as within the text of a link. Addresses need none to become links.
+_MARKUP = re.compile(
+    r"([\\`|~\[\]]|\*(?!\s)|(?<!\s)\*|(?<![^\W_])_|_(?![^\W_])|^[#+>=*-]|(?<=\w):(?=//)|(?<=www)\.)", re.IGNORECASE
+)
+_HTML = re.compile(r"<(?=[a-z/!?])|&(?=#?\w+;)", re.IGNORECASE)
 _SHADOW = re.compile(r"([a-z]{1,8}) ([\w,-]{1,3000}) ([a-z0-9-]{1,80}) ([0-9a-f]{16})")
 _METRIC = re.compile(rf"[a-z0-9_]{{1,100}}/{MEASURE_NAME.pattern}")
 
@@ -410,4 +414,4 @@ def _named(text: str, code: str, docs_url: str) -> str:
 def in_markdown(text: str) -> str:
     """Text from a run, as text: no markup, no link, no HTML."""
     escaped = _MARKUP.sub(r"\\\1", printable(text, 600))
-    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace("$", "&#36;")
+    return _HTML.sub(lambda found: "&lt;" if found.group() == "<" else "&amp;", escaped).replace("$", "&#36;")

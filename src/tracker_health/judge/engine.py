@@ -13,10 +13,12 @@ from tracker_health.config import Config, did_you_mean
 from tracker_health.diagnosis import diagnosis_of
 from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, Part, Request
+from tracker_health.facts.applied import all_settings
 from tracker_health.facts.steps import plan_reached
 from tracker_health.judge.coverage import RuleOutcome, coverage_of, notes_on, why_unjudged
 from tracker_health.judge.pass_reason import why_passed
 from tracker_health.judge.run_rule import judged, off_stdout
+from tracker_health.report.baseline import settings_beside
 from tracker_health.report.result import (
     HEALTHY_SO_FAR,
     ErrorEntry,
@@ -44,6 +46,7 @@ from tracker_health.words.verdict import Verdict, worst_verdict
 NOTHING_VOUCHES = "nothing here shows whether training worked"
 NOT_UNDERSTOOD = "no metric is understood as a loss, an accuracy or a reward"
 _REASON_CHARACTERS = 400
+_MOST_SETTINGS = 3  # that a note has room for
 _ON_CURVES, _ON_ENDS = "LOS", frozenset({"RUN003", "RUN004"})
 
 
@@ -269,12 +272,9 @@ def _notes(evidence: Evidence, config: Config, unknown: list[str]) -> Iterable[s
         yield f"the run is still {evidence.info.status.lower()}: this is a verdict on what it has done so far"
     if evidence.ending is not None and evidence.ending.how is Ended.SILENT and plan_reached(evidence):
         yield printable(f"nobody closed the run when its training was done: {evidence.ending.by}", _REASON_CHARACTERS)
-    if evidence.baseline is not None:
-        runs = f"{count(len(evidence.baseline.runs), 'run')} of {evidence.baseline.of}"
-        frozen = f"compared with baseline {evidence.baseline.digest}: {runs}"
-        said = frozen if evidence.baseline.frozen else f"compared with {runs}: this is informational"
-        not_compared = f"not compared with the baseline: {evidence.not_compared}"
-        yield printable(not_compared if evidence.not_compared else said, _REASON_CHARACTERS)
+    compared = comparison_note(evidence)
+    if compared:
+        yield compared
     yield from (printable(note, _REASON_CHARACTERS) for note in config.notes)
     yield from evidence.notes
     yield from _superseded(evidence)
@@ -298,6 +298,25 @@ def _superseded(evidence: Evidence) -> Iterator[str]:
     for points, begun in names.items():
         passed, said = count(points, "point"), listing(begun, 3)
         yield printable(f"the steps of {said} began again after {passed}: only what came then is judged", 500)
+
+
+def comparison_note(evidence: Evidence) -> str:
+    """What a run was compared with, and what that counts for; empty for nothing."""
+    said = _next_to(evidence) if evidence.siblings else ""
+    if evidence.baseline is not None:
+        runs = f"{count(len(evidence.baseline.runs), 'run')} of {evidence.baseline.of}"
+        frozen = f"compared with baseline {evidence.baseline.digest}: {runs}"
+        said = frozen if evidence.baseline.frozen else f"compared with {runs}: this is informational"
+        said = f"not compared with the baseline: {evidence.not_compared}" if evidence.not_compared else said
+    return printable(said, _REASON_CHARACTERS)
+
+
+def _next_to(evidence: Evidence) -> str:
+    """In which settings a run differs from those that it is shown next to."""
+    rows, _ = settings_beside(all_settings(evidence), [one.settings for one in evidence.siblings])
+    names = listing([one.name for one in evidence.siblings])
+    more = f"; and {len(rows) - _MOST_SETTINGS} more" if len(rows) > _MOST_SETTINGS else ""
+    return f"next to {names}: {'; '.join(map(str, rows[:_MOST_SETTINGS])) or 'no setting differs'}{more}"
 
 
 def _meanings(evidence: Evidence, config: Config) -> Mapping[str, Meaning]:

@@ -19,8 +19,8 @@ _JUMP = 0.25  # of the descent: less does not catch the eye
 _MOST_ANSWERS = 2
 _SCORES = (*HELD_OUT, "train_accuracy", "train_auc")
 _RISE = frozenset((*REWARDS, *HIGHER, "train_accuracy", "train_auc"))
-MAIN_ROLES = ("train_loss", *REWARDS, "val_loss", *_SCORES)
-"""Which metric a run is known by: its loss, else its reward, else a score."""
+MAIN_ROLES = ("train_loss", *REWARDS, "val_loss", *_SCORES, OBJECTIVE_LOSS)
+"""Which metric a run is known by: its loss, else its reward, else a score, else a loss that need not fall."""
 
 _CALLED = {"train_loss": "loss", "val_loss": "validation loss"}
 
@@ -53,7 +53,8 @@ def _course(evidence: Evidence) -> str:
             first, end = contrast(curve.first.value, curve.end.value)
             if first == end:
                 return f"{name} stays at {end}"
-            return f"{name} {first} -> {end}{_ending(curve, role in _RISE)}"
+            ending = "" if role == OBJECTIVE_LOSS else _ending(curve, role in _RISE)  # which need not fall
+            return f"{name} {first} -> {end}{ending}"
     return ""
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from tracker_health.config import Config
 from tracker_health.errors import named
 from tracker_health.evidence import Evidence, Need, Part, Series
+from tracker_health.report.baseline import FEWEST_RUNS
 from tracker_health.report.result import ErrorEntry, Finding, ProbeResult, SkippedProbe, strict
 from tracker_health.roles import OBJECTIVE_LOSS
 from tracker_health.rules.plugins import quietly
@@ -56,20 +57,22 @@ def _found(probe: Probe, evidence: Evidence, config: Config, votes: bool) -> Pro
 
 
 def _about(probe: Probe, finding: Finding, evidence: Evidence) -> tuple[str, ...]:
-    """The series in which something was found: of the first role that the rule needs, those that its message names, or
-    else the one that stands for the role. None where the rule looks at no series first.
+    """The series in which something was found: of the first role that the rule needs, those that its message names, in
+    that order, or else the one that stands for the role. None where the rule looks at no series first.
     """
     roles = next((need.roles for need in probe.needs), ())
     first = next((one for role in roles if (one := evidence.find(role)) is not None), None)
     if first is None:
         return ()
-    named = [one.name for one in evidence.series if one.role in roles and _names(finding.message, one)]
-    return tuple(dict.fromkeys(named))[:_MOST_NAMES] or (first.name,)
+    places = {one.name: _place_of(one, finding.message) for one in evidence.series if one.role in roles}
+    named = sorted((place, name) for name, place in places.items() if place is not None)
+    return tuple(name for _, name in named[:_MOST_NAMES]) or (first.name,)
 
 
-def _names(message: str, series: Series) -> bool:
-    """Whether a message has the name of a series, and not within a longer one."""
-    return re.search(rf"(?<![\w/.]){re.escape(short_name(series.name))}(?![\w/]|\.\w)", message) is not None
+def _place_of(series: Series, message: str) -> int | None:
+    """Where a message first has the name of a series, and not within a longer one."""
+    found = re.search(rf"(?<![\w/.]){re.escape(short_name(series.name))}(?![\w/]|\.\w)", message)
+    return None if found is None else found.start()
 
 
 def _guess_behind(probe: Probe, evidence: Evidence) -> Series | None:
@@ -235,7 +238,12 @@ _PART_REASONS: Mapping[str, Callable[[Evidence], str]] = {
     Part.DLM_CHECKPOINT: lambda _: "no training_state.pt with a global step was found",
     Part.RANKS: lambda _: "the run is judged by itself: sweep --by judges the ranks of one training together",
     Part.BASELINE: lambda evidence: (
-        evidence.not_compared or "no baseline was named: --against compares a run with healthy ones"
+        evidence.not_compared
+        or (
+            evidence.siblings
+            and f"no band: {count(len(evidence.siblings), 'run')} of --against, {FEWEST_RUNS} are needed"
+        )
+        or "no baseline was named: --against compares a run with healthy ones"
     ),
 }
 

@@ -9,7 +9,7 @@ from tracker_health.errors import MissingExtra, described
 from tracker_health.evidence import Evidence
 from tracker_health.judge.annotations import PAGE_FILE, PICTURE_FILE
 from tracker_health.render.page import report_page
-from tracker_health.render.picture import loss_picture
+from tracker_health.render.picture import run_picture
 from tracker_health.report.result import Report
 
 
@@ -29,7 +29,7 @@ def attachments(evidence: Evidence, report: Report, docs_url: str = "") -> Attac
     files: dict[str, bytes] = {}
     missing = []
     try:
-        picture = loss_picture(evidence, report)
+        picture = run_picture(evidence, report)
         if picture:
             files[PICTURE_FILE] = picture
     except Exception as error:  # noqa: BLE001  whatever a run's values do to a drawing library

@@ -1,50 +1,131 @@
-"""Which charts a run gives (loss, reward, learning rate, gradient norm, loss scale), and what is marked in each."""
+"""Which charts a run gives, and what is marked in each: first of the series that the leading finding is about."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from tracker_health.diagnosis import Facts
 from tracker_health.evidence import SHARES, Axis, Evidence, Series
+from tracker_health.judge.pass_reason import MAIN_ROLES
 from tracker_health.render.plot import Area, Band, Line, Mark, Plot, Reference
 from tracker_health.render.thinning import level, stretches
 from tracker_health.report.result import ProbeResult, Report
 from tracker_health.text import contrast, count, number, printable, setting, short_name
 from tracker_health.words.verdict import Verdict
 
-KIND_BY_CODE = {"RWD": "reward", "GRD": "gradient", "LRS": "rate", "AMP": "scale", "OPT": "layers", "WGT": "layers"}
-"""Where a rule's findings are marked, by the first letters of its code; all others in the loss."""
-
+_MOST_PLOTS = 8  # besides the first
 _MOST_RINGS, _MOST_BANDS = 12, 20
 _NOISY_POINTS = 60  # from so many on a curve is drawn with the level that it runs at
+_BLOCKS, _FEW_BLOCKS = 120, 60  # of a level, in the first chart and in others
 _USUAL_FACTOR = 10.0  # the usual learning rate, times and divided by this, is a usual one as well
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _MOST_DIGITS = 13
 _LOOKS = {Verdict.FAIL: "fail", Verdict.WARN: "warn"}
-_CHANCE_CODES = ("LOS006", "LOS009", "GEN003")
+_CHANCE_CODES = ("LOS006", "LOS009")
 _NAME_CHARACTERS = 24
+
+_MEDIUM: Mapping[str, Any] = {"buckets": 100, "digits": 5, "height": 230.0}
+_SMALL: Mapping[str, Any] = {"buckets": 40, "digits": 5, "height": 190.0}
+
+_PAIRS = {
+    "train_loss": "val_loss",
+    "train_reward": "val_reward",
+    "train_accuracy": "val_accuracy",
+    "train_auc": "val_auc",
+}
+"""Roles that share a chart: of training and of held-out samples."""
+
+_SCORES = ("val_accuracy", "val_auc", "higher_better_val", "lower_better_val", "train_accuracy", "train_auc")
+_DRAWN = ("train_loss", "val_loss", "train_reward", "val_reward")
+"""Roles that are drawn of every run."""
+
+_ALSO = ("learning_rate", "grad_norm", "loss_scale")
+_STEPPED = ("learning_rate", "loss_scale")
+"""Roles of what is set and not measured: it has no noise."""
+
+_COUNTERS = ("epoch", "global_step")
+_TERMS = ("objective_loss", "loss_part", "val_loss_term", "reward_part")
+"""Roles of which a run may have many: their charts are small."""
+
+_BY_NAME = frozenset((*_TERMS, "higher_better_val", "lower_better_val"))
+"""Roles that say less than the name of the series."""
+
+_TITLES = {
+    "train_loss": "Training loss", "val_loss": "Validation loss", "train_reward": "Reward", "val_reward": "Reward",
+    "val_accuracy": "Accuracy", "train_accuracy": "Accuracy", "train_auc": "AUC", "val_auc": "AUC",
+    "kl": "KL divergence", "entropy": "Entropy", "grad_norm": "Gradient norm", "learning_rate": "Learning rate",
+    "loss_scale": "Loss scale", "response_length": "Length of answers", "episode_length": "Length of episodes",
+}  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class _Subject:
+    """What one chart is of: a series, or those of training and of held-out samples. ``findings``: what is seen in it;
+    ``is_small``: one of several.
+    """
+
+    name: str
+    series: tuple[Series, ...]
+    findings: list[ProbeResult] = field(default_factory=list)
+    is_small: bool = False
 
 
 def plots_of(evidence: Evidence, report: Report) -> tuple[Plot, ...]:
-    """The charts of a run, the loss first; of what was not logged there is none."""
-    role = "train_reward" if clean(evidence, "train_reward") is not None else "val_reward"
-    found = [
-        loss_plot(evidence, report),
-        _single(evidence, _found(report, "reward"), role, "Reward", name="reward"),
-        _rate(evidence, report),
-        _single(evidence, _found(report, "gradient"), "grad_norm", "Gradient norm"),
-        _single(evidence, _found(report, "scale"), "loss_scale", "Loss scale"),
-    ]
-    return tuple(plot for plot in found if plot is not None)
+    """The charts of a run, the main one first: of the series that the leading finding is about, else of the loss, the
+    reward or a score. Each has the marks of all findings about it. None where no series was read.
+    """
+    subjects = _subjects(evidence, report)
+    return tuple(_plot(one, evidence, report, is_main=one is subjects[0]) for one in subjects[: 1 + _MOST_PLOTS])
 
 
-def _found(report: Report, kind: str) -> list[ProbeResult]:
-    """The findings that are marked in a kind of chart."""
-    return [one for one in report.findings if KIND_BY_CODE.get(one.code[:3], "loss") == kind]
+def main_plot(evidence: Evidence, report: Report) -> Plot | None:
+    """The first chart of a run; None where no series was read."""
+    subjects = _subjects(evidence, report)
+    return _plot(subjects[0], evidence, report, is_main=True) if subjects else None
+
+
+def _subjects(evidence: Evidence, report: Report) -> list[_Subject]:
+    """What is drawn: first what findings are about, then what a run is read for."""
+    chosen: dict[str, _Subject] = {}
+    known = {one.name: one for one in (*evidence.odd, *reversed(evidence.series), *evidence.by_role.values())}
+
+    def add(found: Iterable[Series], *findings: ProbeResult, is_small: bool = False) -> None:
+        subjects = {
+            one.name: one for series in found if len(series.clean()) for one in (_subject_of(evidence, series),)
+        }
+        for name, subject in subjects.items():
+            subject.is_small = is_small or len(subjects) > 1
+            chosen.setdefault(name, subject).findings.extend(findings)
+
+    main = next((one for role in MAIN_ROLES if (one := evidence.find(role)) is not None), None)
+    for finding in sorted(report.headline_first, key=lambda one: not one.about):  # those about no series never lead
+        about = [known[name] for name in finding.about if name in known]
+        add(about or [one for one in (main,) if one is not None and finding.steps], finding)
+    for role in (*_DRAWN, *_ALSO):
+        add([one for one in (evidence.find(role),) if one is not None])
+    add([one for role in _SCORES for one in (evidence.find(role),) if one is not None][:1])
+    for role in _TERMS:
+        add(evidence.all_of(role), is_small=True)
+    if not chosen:
+        add(one for role, one in evidence.by_role.items() if role not in _COUNTERS)
+    return list(chosen.values())
+
+
+def _subject_of(evidence: Evidence, series: Series) -> _Subject:
+    for pair in _PAIRS.items():
+        found = [one for one in map(evidence.find, pair) if one is not None and len(one.clean())]
+        if any(one.name == series.name and one.role == series.role for one in found):
+            return _Subject(name=pair[0].removeprefix("train_"), series=tuple(one.clean() for one in found))
+    role = series.role or ""
+    if role not in _BY_NAME and evidence.find(role) is series:
+        return _Subject(name=role.replace("_", "-"), series=(series.clean(),))
+    place = next(at for at, one in enumerate((*evidence.series, *evidence.odd)) if one is series)
+    return _Subject(name=f"series-{place}", series=(series.clean(),))
 
 
 def clean(evidence: Evidence, role: str) -> Series | None:
@@ -55,51 +136,94 @@ def clean(evidence: Evidence, role: str) -> Series | None:
 
 def chance_of(report: Report) -> tuple[float, int | None] | None:
     """The loss of guessing as the rules worked it out, and among how many answers."""
-    for result in report.results:
+    return _chance_found(one for one in report.results if one.code in _CHANCE_CODES)
+
+
+def _chance_found(results: Iterable[ProbeResult]) -> tuple[float, int | None] | None:
+    for result in results:
         chance, classes = result.measured.get("chance"), result.measured.get("classes")
-        if result.code in _CHANCE_CODES and result.code != "GEN003" and isinstance(chance, (int, float)) and chance > 0:
+        if isinstance(chance, (int, float)) and chance > 0:
             return float(chance), int(classes) if isinstance(classes, (int, float)) else None
     return None
 
 
-def loss_plot(evidence: Evidence, report: Report) -> Plot | None:
-    """The chart of the training loss, or else of the validation loss; None without either."""
-    train, validation = clean(evidence, "train_loss"), clean(evidence, "val_loss")
-    main = train if train is not None else validation
-    if main is None:
-        return None
-    lines = [*_lines(main, "main")]
-    if train is not None and validation is not None:
-        lines += [*_lines(validation, "val", smoothed=False)]
-    usual, areas = _usual(evidence)
-    lines += usual
-    marks: list[Mark] = []
-    bands = [*_bands(main)]
-    references = tuple(_chance(report, main)) if train is not None else ()
-    for finding in _found(report, "loss"):
-        if references and finding.code in _CHANCE_CODES:
-            continue  # the line across the chart is its mark
-        of_validation = finding.code.startswith("GEN") and validation is not None
-        marks += _marks(finding, validation if of_validation and validation is not None else main, bands, main)
-    what = "Training loss" if train is not None else "Validation loss"
-    told = [_in_words(one) for one in (train, validation) if one is not None]
+def _plot(subject: _Subject, evidence: Evidence, report: Report, *, is_main: bool) -> Plot:
+    main, *held_out = subject.series
+    rates = usual_rates(evidence, report) if main.role == "learning_rate" else None
+    usual, areas = _usual(evidence) if subject.name == "loss" else ([], ())
+    references = (*_chance(report, subject), *_usual_references(rates))
+    bands = tuple(band for series in subject.series for band in _bands(series))
+    marks = [mark for finding in subject.findings for mark in _marks_of(finding, subject, references, bands)]
+    title = _title(subject)
     said = "".join(f" {one.label}." for one in references)
     plot = Plot(
-        name="loss",
-        title=what,
-        description=f"Loss by {_unit(main)}: {'; '.join(told)}.{said}{_marks_in_words(marks)}",
-        lines=tuple(lines),
+        name=subject.name,
+        title=title,
+        description=(
+            f"{title} by {_unit(main)}: {'; '.join(map(_in_words, subject.series))}.{said}{_marks_in_words(marks)}"
+        ),
+        lines=(
+            *_lines(main, "main", _BLOCKS if is_main else _FEW_BLOCKS, smoothed=main.role not in _STEPPED),
+            *(line for one in held_out for line in _lines(one, "val", smoothed=False)),
+            *usual,
+        ),
         marks=tuple(marks),
         references=references,
-        bands=tuple(bands),
+        bands=bands,
         areas=areas,
         unit=_unit(main),
-        note=" ".join(
-            (["Dashed: validation."] if train is not None and validation is not None else [])
-            + (["Green: from the lowest to the highest of healthy runs, and their median."] if usual else [])
-        ),
+        logarithmic=True if rates is not None else None,
+        note=" ".join(_notes(held=bool(held_out), band=bool(usual), rates=rates is not None)),
+        codes=tuple(one.code for one in subject.findings),
+        is_small=subject.is_small and not is_main,
     )
-    return _by_owner(plot, main.axis)
+    if not is_main:
+        plot = replace(plot, **(_SMALL if subject.is_small else _MEDIUM))
+    plot = _by_owner(plot, main.axis)
+    return plot if plot.is_small else replace(plot, lines=(*plot.lines, *_siblings(evidence, main)))
+
+
+def _siblings(evidence: Evidence, main: Series) -> Iterator[Line]:
+    """The same metric of the runs that this one is shown next to, where they count alike."""
+    for sibling in evidence.siblings:
+        series = sibling.series.get(main.role or "")
+        if series is None or not len(series) or _unit(series) != _unit(main):
+            continue
+        middle = (
+            level(series.steps, series.values, _FEW_BLOCKS)
+            if len(series) > _NOISY_POINTS
+            else (np.empty(0), np.empty(0))
+        )
+        steps, values = middle if len(middle[0]) else (series.steps, series.values)
+        name = printable(sibling.name, _NAME_CHARACTERS)
+        places = steps if series.axis is None else series.axis.spread(steps)
+        yield Line(name=name, label=name, steps=places, values=values, look="other")
+
+
+def _title(subject: _Subject) -> str:
+    series = subject.series[0]
+    own = None if subject.name.startswith("series-") else _TITLES.get(series.role or "")
+    return own or printable(short_name(series.name), 2 * _NAME_CHARACTERS)
+
+
+def _notes(*, held: bool, band: bool, rates: bool) -> Iterator[str]:
+    if held:
+        yield "Dashed: validation."
+    if band:
+        yield "Green: from the lowest to the highest of healthy runs, and their median."
+    if rates:
+        yield "Green: what is usual for this optimizer."
+
+
+def _marks_of(
+    finding: ProbeResult, subject: _Subject, references: Sequence[Reference], bands: Sequence[Band]
+) -> Iterator[Mark]:
+    """The marks of a finding, on the curve that it is about; where a line across the chart is its mark, none."""
+    if "chance" in finding.measured and any(one.look == "chance" for one in references):
+        return iter(())
+    main, *others = subject.series
+    own = main if main.name in finding.about else next((one for one in others if one.name in finding.about), main)
+    return _marks(finding, own, bands, main)
 
 
 def _usual(evidence: Evidence) -> tuple[list[Line], tuple[Area, ...]]:
@@ -123,9 +247,12 @@ def _usual(evidence: Evidence) -> tuple[list[Line], tuple[Area, ...]]:
     ], (Area(steps=steps, low=low, high=high),)
 
 
-def _chance(report: Report, main: Series) -> Iterator[Reference]:
-    """The chance level, unless it is so far off that it would flatten the curve."""
-    chance, finite = chance_of(report), main.finite().values
+def _chance(report: Report, subject: _Subject) -> Iterator[Reference]:
+    """The chance level: of the training loss, or of what a finding compared with it. Not where it is so far off
+    that it would flatten the curve.
+    """
+    main, finite = subject.series[0], subject.series[0].finite().values
+    chance = chance_of(report) if main.role == "train_loss" else _chance_found(subject.findings)
     if chance is None or not len(finite):
         return
     value, classes = chance
@@ -134,35 +261,9 @@ def _chance(report: Report, main: Series) -> Iterator[Reference]:
         yield Reference(value=value, label=f"{number(value, 4)}: guessing{among}")
 
 
-def _rate(evidence: Evidence, report: Report) -> Plot | None:
-    series = clean(evidence, "learning_rate")
-    if series is None or not len(series.finite()):
-        return None
-    usual = usual_rates(evidence, report)
-    references = (
-        (
-            Reference(value=usual[1], label=f"{setting(usual[1])}: usual maximum", look="usual"),
-            Reference(value=usual[0], label=f"{setting(usual[0])}: usual minimum", look="usual"),
-        )
-        if usual is not None
-        else ()
-    )
-    marks = [mark for finding in _found(report, "rate") for mark in _marks(finding, series, ())]
-    said = f" Usual for such a training: {setting(usual[0])} to {setting(usual[1])}." if usual is not None else ""
-    plot = Plot(
-        name="rate",
-        title="Learning rate",
-        description=f"Learning rate by {_unit(series)}: {_in_words(series)}.{said}{_marks_in_words(marks)}",
-        lines=tuple(_lines(series, "main", smoothed=False)),
-        marks=tuple(marks),
-        references=references,
-        unit=_unit(series),
-        logarithmic=True if usual is not None else None,
-        note="Green: what is usual for this optimizer." if usual is not None else "",
-        buckets=100,
-        height=230.0,
-    )
-    return _by_owner(plot, series.axis)
+def _usual_references(rates: tuple[float, float] | None) -> Iterator[Reference]:
+    for word, rate in zip(("minimum", "maximum"), rates or (), strict=False):
+        yield Reference(value=rate, label=f"{setting(rate)}: usual {word}", look="usual")
 
 
 def usual_rates(evidence: Evidence, report: Report) -> tuple[float, float] | None:
@@ -171,28 +272,6 @@ def usual_rates(evidence: Evidence, report: Report) -> tuple[float, float] | Non
     if not facts.settings.optimizer:
         return None
     return facts.usual_rate / _USUAL_FACTOR, facts.usual_rate * _USUAL_FACTOR
-
-
-def _single(
-    evidence: Evidence, findings: Sequence[ProbeResult], role: str, title: str, *, name: str = ""
-) -> Plot | None:
-    series = clean(evidence, role)
-    if series is None:
-        return None
-    bands = tuple(_bands(series))
-    marks = [mark for finding in findings for mark in _marks(finding, series, bands)]
-    plot = Plot(
-        name=name or role.replace("_", "-"),
-        title=title,
-        description=f"{title} by {_unit(series)}: {_in_words(series)}.{_marks_in_words(marks)}",
-        lines=tuple(_lines(series, "main", smoothed=role != "loss_scale")),
-        marks=tuple(marks),
-        bands=bands,
-        unit=_unit(series),
-        buckets=150,
-        height=230.0,
-    )
-    return _by_owner(plot, series.axis)
 
 
 def _unit(series: Series) -> str:
@@ -218,11 +297,11 @@ def _by_owner(plot: Plot, axis: Axis | None) -> Plot:
     )
 
 
-def _lines(series: Series, look: str, *, smoothed: bool = True) -> Iterator[Line]:
+def _lines(series: Series, look: str, blocks: int = _BLOCKS, *, smoothed: bool = True) -> Iterator[Line]:
     """The curve; of many points a thin one, and on top of it the level that it runs at."""
     finite, name = series.finite(), printable(series.name, _NAME_CHARACTERS)
     noisy = smoothed and len(finite) > _NOISY_POINTS
-    middle = level(finite.steps, finite.values) if noisy else (np.empty(0), np.empty(0))
+    middle = level(finite.steps, finite.values, blocks) if noisy else (np.empty(0), np.empty(0))
     has_level = len(middle[0]) > 0
     yield Line(
         name=name,

@@ -7,10 +7,12 @@ from __future__ import annotations
 import re
 from textwrap import wrap
 
+from tracker_health.diagnosis import cause_named
 from tracker_health.render.calibration import calibration_in_short
-from tracker_health.render.rule_page import example_lines, rule_text
+from tracker_health.render.rule_page import example_lines, plain, rule_text
 from tracker_health.rules.probe import CASES, EXAMPLE, Probe, explanation_of, thresholds_of
-from tracker_health.text import printable
+from tracker_health.rules.registry import probe_classes
+from tracker_health.text import printable, sentence
 from tracker_health.words.retired import Retired
 
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s")
@@ -20,6 +22,7 @@ MOST_LINES = 40
 """Of the short explanation of a rule: what a terminal shows without scrolling."""
 _COLUMNS = 100
 _LEAST_LINES = 4
+_BRIEF_CHARACTERS = 480
 
 
 def explain(probe: type[Probe]) -> str:
@@ -71,6 +74,39 @@ def _reflowed(text: str) -> list[str]:
         else:
             parts[-1] = f"{parts[-1]} {line.strip()}".strip()
     return [f"  {line}" for part in parts for line in wrap(part, _COLUMNS - 2, break_on_hyphens=False)]
+
+
+def help_on(code: str) -> tuple[tuple[str, str], ...]:
+    """A rule in about one kB, for a page that must say it without a network: titles and their text, none of a rule that
+    is not installed.
+    """
+    probe = next((one for one in probe_classes() if one.code == code), None)
+    if probe is None:
+        return ()
+    said = explanation_of(probe).sections
+    limit = next((f"{name} = {getattr(probe, name)}" for name in thresholds_of(probe)), "")
+    moved = f"; [probes.{probe.name}] with {limit} moves its limit" if limit else ""
+    left_out = f'ignore = ["{code}"] in tracker-health.toml leaves it out'
+    return (
+        ("What it finds", _in_brief(said["What it finds"])),
+        ("When it is wrong", _in_brief(said["Known limits"])),
+        ("How to silence it", f"{left_out}{moved}; tracker-health ack RUN {code} answers it for one run."),
+    )
+
+
+def help_on_cause(name: str) -> tuple[tuple[str, str], ...]:
+    """The same of a cause; none of one that is not known."""
+    cause = cause_named(name)
+    if cause is None:
+        return ()
+    return (
+        ("What it is", _in_brief(f"{cause.summary} {cause.text}")),
+        ("How to be sure", _in_brief(sentence(cause.test))),
+    )
+
+
+def _in_brief(markdown: str) -> str:
+    return printable(" ".join(plain(markdown).replace("`", "").split()), _BRIEF_CHARACTERS)
 
 
 def explain_in_full(probe: type[Probe]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import quote
 
 from tracker_health.judge.annotations import (
     diagnosis_in_markdown,
@@ -12,8 +13,28 @@ from tracker_health.judge.annotations import (
     rewind_in_markdown,
 )
 from tracker_health.report.result import Report, once_a_source
+from tracker_health.text import printable
 
 _MOST_ERRORS = 20
+_OF_ADDRESSES = "/:?#@!$&'*+,;=%~"  # that end no link of Markdown
+
+
+def issue_markdown(report: Report, address: str, page: str = "", docs_url: str = "") -> str:
+    """A report as the text of an issue: it says as well which run it is and which version judged.
+
+    Args:
+        report: What to report.
+        address: How commands name the run.
+        page: Of the run, empty for none.
+        docs_url: The base of links to rules and causes, empty for none.
+
+    Returns:
+        Markdown.
+    """
+    code = printable(address, 400).replace("`", "")
+    judged = f"Judged by tracker-health {report.tool.version}, {in_markdown(report.tool.preset)} rules."
+    where = f"Run: `{code}`" + (f" ([page]({quote(page, safe=_OF_ADDRESSES)}))" if page else "")
+    return "\n".join([*report_markdown(report, docs_url), where, "", judged])
 
 
 def report_markdown(report: Report, docs_url: str = "") -> Iterator[str]:

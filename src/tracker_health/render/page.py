@@ -6,23 +6,27 @@ import base64
 import hashlib
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from tracker_health.diagnosis import cause_named
 from tracker_health.errors import optional_packages
-from tracker_health.evidence import Evidence
+from tracker_health.evidence import Evidence, Part
+from tracker_health.facts.applied import all_settings
 from tracker_health.judge.doc_links import docs_link
-from tracker_health.render.curves import KIND_BY_CODE, plots_of, usual_rates
+from tracker_health.judge.engine import comparison_note
+from tracker_health.render.curves import plots_of, usual_rates
+from tracker_health.render.docs import help_on, help_on_cause
 from tracker_health.render.facts import facts_of, moment
 from tracker_health.render.heat import HeatMap, heat_map
-from tracker_health.render.markdown import report_markdown
+from tracker_health.render.markdown import issue_markdown
 from tracker_health.render.plot import Plot, draw
 from tracker_health.render.questions import missing_from, not_applicable, questions_of
 from tracker_health.render.yardsticks import Bar, bar, bar_of
+from tracker_health.report.baseline import settings_beside
 from tracker_health.report.result import Measure, ProbeResult, Report, once_a_source
 from tracker_health.rules.probe import Symptom
 from tracker_health.rules.registry import probe_classes
@@ -36,11 +40,13 @@ if TYPE_CHECKING:
 _MOST_SERIES = 60
 _MOST_ERRORS = 50
 _MOST_STEPS = 20
-_SHOWS_LEARNING = ("LOS005", "RWD002", "GEN003")  # the rules that say how far a run learnt, the first that judged
+_MOST_SETTINGS = 20
+_TRACKERS = ("mlflow", "wandb")
 _SETTING_CODES = frozenset({
     "OPT010", "OPT011", "OPT013", "OPT014", "OPT015", "OPT016", "OPT017", "OPT018",
     "LRS001", "LRS003", "LRS004", "LRS005", "LRS006",
 })  # fmt: skip
+_LAYERS = frozenset((Part.OPTIMIZER_STATE, Part.SECOND_MOMENTS, Part.WEIGHTS, Part.WEIGHT_CHANGES))
 _PLACES = {
     "LOS": "loss", "los": "loss", "GEN": "validation", "RWD": "rewards", "GRD": "gradients", "gra": "gradients",
     "OPT": "optimizer state", "WGT": "weights", "wei": "weights", "GAP": "layers", "LRS": "learning rate",
@@ -70,7 +76,9 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportStep:
-    """The cause, one of its effects, or another finding. ``look``: its class in the style sheet."""
+    """The cause, one of its effects, or another finding. ``look``: its class in the style sheet. ``charts``: those that
+    stand here; ``elsewhere``: those above in which it is marked as well.
+    """
 
     role: str
     title: str
@@ -82,6 +90,13 @@ class ReportStep:
     results: tuple[ProbeResult, ...] = ()
     signs: tuple[SignSeen, ...] = ()
     heat: HeatMap | None = None
+    charts: tuple[Chart, ...] = ()
+    elsewhere: tuple[Chart, ...] = ()
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Of the rules whose findings it is."""
+        return tuple(one.code for one in self.results)
 
 
 def report_page(
@@ -96,15 +111,25 @@ def report_page(
     """
     known = evidence if evidence is not None else Evidence(run=report.run)
     plots = plots_of(known, report) if not without_pictures else ()
-    charts = {plot.name: Chart(plot=plot, svg=draw(plot)) for plot in plots}
+    charts = [Chart(plot=plot, svg=draw(plot)) for plot in plots]
+    first = charts[0] if charts else None
     heat = heat_map(known) if not without_pictures else None
-    steps = list(_steps(report, known, heat))
+    steps, after = _with_charts(list(_steps(report, known, heat))[:_MOST_STEPS], charts)
     told, unjudged = once_a_source(report.errors)
     headline, lead = headline_of(report)
+    comparison = comparison_note(known)
+    beside, alike = settings_beside(all_settings(known), [one.settings for one in known.siblings])
     return render(
         "report.html",
         scripts=("plot.js", "report.js"),
-        data={"plots": [plot.data for plot in plots], "issue": "\n".join(report_markdown(report, docs_url))},
+        data={
+            "plots": [plot.data for plot in plots],
+            "issue": issue_markdown(report, _address(report), link_of(report), docs_url),
+            "ack": _ack_of(report),
+        },
+        ack=_ack_of(report),
+        help_on=help_on,
+        help_on_cause=help_on_cause,
         report=report,
         diagnosis=report.diagnosis,
         headline=headline,
@@ -115,9 +140,16 @@ def report_page(
         when=_when(known),
         link=link_of(report),
         facts=facts_of(known, report),
-        loss=charts.pop("loss", None) or charts.pop("reward", None),
-        charts=list(charts.values()),
-        steps=steps[:_MOST_STEPS],
+        first=first,
+        charts=[one for one in after if not one.plot.is_small],
+        small=[one for one in after if one.plot.is_small],
+        notes=[note for note in report.notes if note != comparison],
+        comparison=comparison,
+        siblings=known.siblings,
+        beside=beside[:_MOST_SETTINGS],
+        more_beside=max(0, len(beside) - _MOST_SETTINGS),
+        alike=alike,
+        steps=steps,
         pages={step.explain: page for step in steps if (page := docs_link(step.explain, docs_url))},
         steps_title=_steps_title(report),
         heat=heat if not any(step.heat for step in steps) else None,
@@ -137,12 +169,7 @@ def report_page(
 
 def headline_of(report: Report) -> tuple[str, str]:
     """What the page says first, and what it says below that."""
-    if report.diagnosis is not None:
-        return split_sentence(report.diagnosis.sentence)
-    if report.verdict is not Verdict.PASS:
-        return split_sentence(report.summary)
-    learnt = next((one.message for one in report.results if one.code in _SHOWS_LEARNING), "")
-    return "Nothing was found wrong.", " ".join(sentence(one) for one in (learnt, report.summary) if one)
+    return split_sentence(report.diagnosis.sentence if report.diagnosis is not None else report.summary)
 
 
 def _when(evidence: Evidence) -> str:
@@ -161,8 +188,19 @@ def link_of(report: Report) -> str:
 
 
 def _address(report: Report) -> str:
+    """How commands name the run: as a page, which says its server as well, where it has one."""
     run = report.run
-    return f"mlflow:{run.id}" if run.store == "mlflow" else without_userinfo(run.id)
+    if run.store == "mlflow":
+        return link_of(report) or f"mlflow:{run.id}"
+    return f"wandb:{run.id}" if run.store == "wandb" and run.url else without_userinfo(run.id)
+
+
+def _ack_of(report: Report) -> str:
+    """The command that answers the verdict on a run of a tracker, where somebody still has to; else ""."""
+    codes = report.open if report.open is not None else [one.code for one in report.findings]
+    if report.run.store not in _TRACKERS or report.verdict not in (Verdict.WARN, Verdict.FAIL) or not codes:
+        return ""
+    return f'tracker-health ack {shlex.quote(_address(report))} {" ".join(codes)} --because "WHY"'
 
 
 def _confidence(report: Report) -> str:
@@ -195,7 +233,7 @@ def _steps(report: Report, evidence: Evidence, heat: HeatMap | None) -> Iterator
     """The cause, its effects in the order of time, and what it does not explain. The layers are at the first finding
     about them.
     """
-    left = heat
+    left, of_layers = heat, _rules_on_layers() if heat is not None else ()
     explained = list(report.explained)
     if _names_a_cause(report):
         own = [one for one in explained if one.code in _SETTING_CODES and _is_about_the_setting(one, report)]
@@ -204,7 +242,7 @@ def _steps(report: Report, evidence: Evidence, heat: HeatMap | None) -> Iterator
     first = "Effect" if _names_a_cause(report) else "Found"
     for role, findings in ((first, explained), ("Also found", report.unexplained)):
         for finding in findings:
-            here = left if KIND_BY_CODE.get(finding.code[:3]) == "layers" else None
+            here = left if not finding.about and finding.code in of_layers else None
             left = None if here is not None else left
             yield ReportStep(
                 role=role if report.diagnosis is not None else "Found",
@@ -217,6 +255,30 @@ def _steps(report: Report, evidence: Evidence, heat: HeatMap | None) -> Iterator
                 heat=here,
                 look=str(finding.verdict),
             )
+
+
+@cache
+def _rules_on_layers() -> frozenset[str]:
+    """The codes of the rules that judge what a checkpoint holds."""
+    return frozenset(
+        probe.code
+        for probe in probe_classes()
+        if any(not need.optional and not _LAYERS.isdisjoint(need.roles) for need in probe().needs)
+    )
+
+
+def _with_charts(steps: Iterable[ReportStep], charts: Sequence[Chart]) -> tuple[list[ReportStep], list[Chart]]:
+    """The steps with the charts of what they are about, each at the first of them; and the charts of none. The first
+    chart of all stands above the steps.
+    """
+    drawn, left, made = list(charts[:1]), list(charts[1:]), []
+    for step in steps:
+        here = [one for one in left if not set(step.codes).isdisjoint(one.plot.codes)]
+        above = [one for one in drawn if not set(step.codes).isdisjoint(one.plot.codes)]
+        left = [one for one in left if one not in here]
+        drawn += here
+        made.append(replace(step, charts=tuple(here), elsewhere=tuple(above)))
+    return made, left
 
 
 def _is_about_the_setting(finding: ProbeResult, report: Report) -> bool:

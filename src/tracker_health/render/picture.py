@@ -1,4 +1,4 @@
-"""The loss of a run as a PNG, for where a tracker shows a picture on its own: the whole curve, with what was found.
+"""The main chart of a run as a PNG, for where a tracker shows a picture on its own: the curve, with what was found.
 
 matplotlib is imported by the functions that draw. Names from a run are shown as plain text: no markup in them is read.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from tracker_health.errors import optional_packages
 from tracker_health.evidence import Evidence
-from tracker_health.render.curves import loss_plot
+from tracker_health.render.curves import main_plot
 from tracker_health.render.plot import LARGEST, Line, Mark, Plot, apart, pieces, tick
 from tracker_health.render.thinning import thin
 from tracker_health.report.result import Report
@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 
 # Okabe and Ito (2008): distinguished by people with any kind of colour vision.
 _BLUE, _PURPLE, _VERMILION, _BROWN, _GREEN, _GREY = "#0072b2", "#8a3ffc", "#b42318", "#7d5200", "#116b3f", "#57606a"
-_BY_LOOK = {"main": _BLUE, "val": _PURPLE, "fail": _VERMILION, "warn": _BROWN, "chance": _VERMILION, "usual": _GREEN}
+_BY_LOOK = {
+    "main": _BLUE,
+    "val": _PURPLE,
+    "fail": _VERMILION,
+    "warn": _BROWN,
+    "chance": _VERMILION,
+    "usual": _GREEN,
+    "other": _GREY,
+}
 _BY_VERDICT = {Verdict.FAIL: _VERMILION, Verdict.WARN: _BROWN, Verdict.PASS: _GREEN}
 _WIDTH, _HEIGHT, _DPI = 8.0, 4.5, 150  # inches: the shape of the frame in which MLflow shows it
 _TITLE_CHARACTERS, _TITLE_LINES = 84, 3
@@ -56,13 +64,13 @@ _STYLE = {
 _NOT_OURS = frozenset({"backend", "backend_fallback", "interactive", "toolbar", "timezone", "webagg.port"})
 
 
-def loss_picture(evidence: Evidence, report: Report) -> bytes:
-    """The picture of a run's loss, on white; empty where no loss was logged.
+def run_picture(evidence: Evidence, report: Report) -> bytes:
+    """The picture of what the leading finding is about, else of the loss, on white; empty where no series was read.
 
     Raises:
         MissingExtra: matplotlib is not installed.
     """
-    plot = loss_plot(evidence, report)
+    plot = main_plot(evidence, report)
     if plot is None:
         return b""
     with _matplotlib():

@@ -22,8 +22,9 @@ from tracker_health.text import printable
 
 WIDTH = 900.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72.0, 240.0, 16.0, 42.0
+_SMALL_WIDTH, _SMALL_RIGHT = 440.0, 30.0  # without room for the names of lines
 _LINE_HEIGHT, _CHARACTER = 16.0, 7.2  # of a label, in pixels
-_STATIC_BUCKETS = 90
+_FEWEST_BUCKETS, _STATIC_SHARE = 30, 0.3  # of the points for the script, in what is drawn without it
 _LOGARITHMIC = 50.0  # highest over lowest, from which a linear axis hides the low end
 LARGEST = 1e100
 _DEEPEST = 1e-6  # of the highest value: a logarithmic axis goes no further down
@@ -96,7 +97,8 @@ class Area:
 class Plot:
     """What a chart shows. ``name``: letters and digits, unlike any other on the page. ``unit``: of the horizontal axis.
     ``areas`` are below the lines, which also give their edges. ``description``: the same in words. ``logarithmic``: the
-    axis that it begins with; None leaves that to the values.
+    axis that it begins with; None leaves that to the values. ``codes``: of the rules whose findings are marked.
+    ``is_small``: one of several that are shown next to each other.
     """
 
     name: str
@@ -111,6 +113,8 @@ class Plot:
     logarithmic: bool | None = None
     note: str = ""
     height: float = 300.0
+    codes: tuple[str, ...] = ()
+    is_small: bool = False
     digits: int = 7
     buckets: int = field(default=300, repr=False)
 
@@ -234,6 +238,8 @@ class _Axes:
     high: float
     logarithmic: bool
     height: float
+    width: float
+    right: float
 
     @classmethod
     def of(cls, plot: Plot) -> _Axes:
@@ -245,11 +251,12 @@ class _Axes:
             known = np.log10(known[known > max(0.0, _DEEPEST * float(known.max()))])
         low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
         margin = _MARGIN * (high - low) if high > low else 0.05 * abs(high) or 1.0
-        return cls(first, last, low - margin, high + margin, logarithmic, plot.height)
+        width, right = (_SMALL_WIDTH, _SMALL_RIGHT) if plot.is_small else (WIDTH, _RIGHT)
+        return cls(first, last, low - margin, high + margin, logarithmic, plot.height, width, width - right)
 
     def x(self, step: float) -> float:
         share = (step - self.first) / (self.last - self.first)
-        return _LEFT + min(1.0, max(0.0, share)) * (WIDTH - _LEFT - _RIGHT)
+        return _LEFT + min(1.0, max(0.0, share)) * (self.right - _LEFT)
 
     def y(self, value: float) -> float:
         if self.logarithmic:
@@ -262,17 +269,19 @@ class _Axes:
 def draw(plot: Plot) -> str:
     """The chart as it is shown before any script runs, on paper, and where there is none."""
     axes = _Axes.of(plot)
+    view = f"0 0 {axes.width:g} {plot.height:g}"
     parts = [
-        f'<svg class="plot" viewBox="0 0 {WIDTH:g} {plot.height:g}" role="img" aria-labelledby="title-{plot.name}">',
+        f'<svg class="plot" viewBox="{view}" role="img" aria-labelledby="title-{plot.name}">',
         f'<title id="title-{plot.name}">{_text(plot.description, 900)}</title>',
     ]
     parts += (_band(band, axes) for band in plot.bands)
     parts += _grid(plot, axes)
     parts += (part for area in plot.areas for part in _polygons(area, axes))
     parts += (_rule(one, axes) for one in plot.references)
-    parts += (part for line in plot.lines for part in _polylines(line, axes))
+    buckets = max(_FEWEST_BUCKETS, round(_STATIC_SHARE * plot.buckets))
+    parts += (part for line in plot.lines for part in _polylines(line, axes, buckets))
     parts += _marks(plot.marks, axes)
-    parts += _end_labels(plot, axes)
+    parts += () if plot.is_small else _end_labels(plot, axes)
     return "".join([*parts, "</svg>"])
 
 
@@ -282,24 +291,24 @@ def _band(band: Band, axes: _Axes) -> str:
     area = f'<rect class="band" x="{left:.1f}" y="{_TOP:.0f}" width="{right - left:.1f}" height="{height:.0f}"/>'
     if not band.label:
         return area
-    anchor, x = ("start", left + 6) if left < WIDTH / 2 else ("end", right - 6)
+    anchor, x = ("start", left + 6) if left < axes.width / 2 else ("end", right - 6)
     return area + _label(x, axes.height - _BOTTOM - 8, band.label, "bandt", anchor)
 
 
 def _grid(plot: Plot, axes: _Axes) -> Iterator[str]:
-    right = WIDTH - _RIGHT
+    right = axes.right
     for value in value_ticks(axes.low, axes.high, axes.logarithmic):
         y = axes.y(value)
         yield f'<line class="grid" x1="{_LEFT:.0f}" x2="{right:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
         yield _label(_LEFT - 8, y + 4, tick(value), "tick", "end")
-    for step in step_ticks(axes.first, axes.last):
+    for step in step_ticks(axes.first, axes.last)[:: 2 if plot.is_small else 1]:
         yield _label(axes.x(step), axes.height - _BOTTOM + 18, tick(step), "tick", "middle")
     yield _label((_LEFT + right) / 2, axes.height - 6, plot.unit, "tick", "middle")
 
 
 def _rule(reference: Reference, axes: _Axes) -> str:
     y = axes.y(reference.value)
-    return f'<line class="ref {reference.look}" x1="{_LEFT:.0f}" x2="{WIDTH - _RIGHT:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    return f'<line class="ref {reference.look}" x1="{_LEFT:.0f}" x2="{axes.right:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>'
 
 
 def _polygons(area: Area, axes: _Axes) -> Iterator[str]:
@@ -309,10 +318,10 @@ def _polygons(area: Area, axes: _Axes) -> Iterator[str]:
         yield f'<polygon class="area {area.look}" points="{" ".join([*there, *reversed(back)])}"/>'
 
 
-def _polylines(line: Line, axes: _Axes) -> Iterator[str]:
+def _polylines(line: Line, axes: _Axes, buckets: int) -> Iterator[str]:
     key = f' data-key="{escape(line.key)}"' if line.key else ""
     for piece in pieces(line):
-        steps, values = thin(*piece, _STATIC_BUCKETS)
+        steps, values = thin(*piece, buckets)
         shown = values > 0 if axes.logarithmic else np.ones(len(values), dtype=bool)
         places = [(axes.x(s), axes.y(v)) for s, v in zip(steps[shown], values[shown], strict=True)]
         if len(places) == 1:
@@ -335,9 +344,9 @@ def _marks(marks: Sequence[Mark], axes: _Axes) -> Iterator[str]:
         if not mark.label:
             continue
         width = _CHARACTER * len(mark.label)
-        leftwards = x + 12 + width > WIDTH - _RIGHT + 20
+        leftwards = x + 12 + width > axes.right + 20
         left = x - 12 - width if leftwards else x + 12
-        y = _free(taken, left, left + width, max(y + 4, _TOP + 12))
+        y = _free(taken, left, left + width, max(y - 8, _TOP + 12))  # above the line: it would strike it out
         taken.append((left, left + width, y))
         yield _label(x - 12 if leftwards else x + 12, y, mark.label, f"markt {mark.look}", "end" if leftwards else "")
 
@@ -359,7 +368,7 @@ def _end_labels(plot: Plot, axes: _Axes) -> Iterator[str]:
         if line.label and len(finite):
             wanted.append((axes.y(float(np.clip(line.values[finite[-1]], -LARGEST, LARGEST))), line.label, line.look))
     for y, (_, label, look) in zip(apart([one[0] for one in wanted], axes.height - _BOTTOM + 4), wanted, strict=True):
-        yield _label(WIDTH - _RIGHT + 8, y + 4, label, f"end {look}", "")
+        yield _label(axes.right + 8, y + 4, label, f"end {look}", "")
 
 
 def apart(heights: Sequence[float], lowest: float, size: float = _LINE_HEIGHT) -> list[float]:

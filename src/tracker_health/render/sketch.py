@@ -19,7 +19,6 @@ _NOTHING = " "
 _WIDE = 20.0  # highest over lowest, from which the heights are logarithmic
 _FEWEST_POINTS = 3
 _NAME = 30
-_MAIN = (*MAIN_ROLES, "objective_loss")
 _CALLED = {"train_loss": "loss", "val_loss": "validation loss"}
 
 
@@ -64,14 +63,12 @@ def sketch(evidence: Evidence, report: Report, columns: int = 40) -> Sketch | No
 
 def _subject(evidence: Evidence, report: Report) -> tuple[ProbeResult | None, Series | None]:
     """The finding to mark, and the series that it is seen in; without one the main metric."""
-    leading = report.diagnosis.about if report.diagnosis is not None else ""
-    findings = sorted((*report.explained, *report.unexplained), key=lambda one: one.code != leading)
-    for finding in findings:
+    for finding in report.headline_first:
         for name in finding.about:
             series = next((one for one in (*evidence.series, *evidence.odd) if one.name == name), None)
             if series is not None and (drawn := _drawn(series)) is not None:
                 return finding, drawn
-    series = next((one for role in _MAIN if (one := evidence.find(role)) is not None), None)
+    series = next((one for role in MAIN_ROLES if (one := evidence.find(role)) is not None), None)
     return None, None if series is None else _drawn(series)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from tracker_health.errors import ConfigError
-from tracker_health.evidence import CHARACTERS, SHARES, Baseline, Course, Usual
+from tracker_health.evidence import CHARACTERS, SHARES, Baseline, Course, Sibling, Usual
 from tracker_health.evidence.numerics import median
 from tracker_health.text import contrast, count, number, printable, setting
 
@@ -43,12 +43,30 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A run that a baseline may be made of. ``why_not``: the reason for which it cannot be, empty for none."""
+    """A run that a baseline may be made of. ``why_not``: the reason for which it cannot be, empty for none.
+    ``sibling``: the same for a comparison with it alone; None where it cannot be read.
+    """
 
     id: str
     course: Course | None = None
     params: Mapping[str, str] = field(default_factory=dict)
     why_not: str = ""
+    sibling: Sibling | None = None
+
+
+def siblings_among(candidates: Sequence[Candidate]) -> tuple[Sibling, ...]:
+    """The runs of a comparison without a band.
+
+    Args:
+        candidates: The runs that were named, or those of an experiment.
+
+    Returns:
+        All of up to four, else those that passed; none where there are enough for a band, or none can be read.
+    """
+    if len(_comparable(candidates)[0]) >= FEWEST_RUNS:
+        return ()
+    passed = candidates if len(candidates) < FEWEST_RUNS else [one for one in candidates if not one.why_not]
+    return tuple(one.sibling for one in passed if one.sibling is not None)[: FEWEST_RUNS - 1]
 
 
 def baseline_of(candidates: Iterable[Candidate], of: str) -> Baseline:
@@ -203,6 +221,54 @@ def differences(params: Mapping[str, str], baseline: Baseline) -> list[Differenc
             own = printable(params[name], _SHOWN) if name in params else "not set"
             found.append(Difference(printable(name, _SHOWN), own, in_words(usual), telling))
     return sorted(found, key=lambda one: (-one.telling, one.name))[:_MOST_DIFFERENCES]
+
+
+class SettingBeside(NamedTuple):
+    """A setting of a run, and the same of others, as text."""
+
+    name: str
+    own: str
+    others: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.own}, there {' and '.join(self.others)}"
+
+
+def settings_beside(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> tuple[list[SettingBeside], int]:
+    """The settings in which a run differs from any of some others.
+
+    Args:
+        own: The run's settings.
+        others: Those of the other runs.
+
+    Returns:
+        The settings that differ, most telling first; then those that one run lacks, and last those that differ each
+        time. And how many are the same.
+    """
+    names = sorted({*own, *(name for one in others for name in one)})
+    found = [name for name in names if any(_differ(own.get(name), one.get(name)) for one in others)]
+
+    def order(name: str) -> tuple[bool, bool, float, str]:
+        there = [one[name] for one in others if name in one]
+        telling = _telling(own.get(name), _usual(there)) if there else 0.0
+        return bool(_UNLIKE_EACH_TIME.search(name)), name not in own or len(there) < len(others), -telling, name
+
+    def shown(settings: Mapping[str, str], name: str) -> str:
+        return printable(settings[name], _SHOWN) if name in settings else "not set"
+
+    rows = [
+        SettingBeside(printable(name, _SHOWN), shown(own, name), tuple(shown(one, name) for one in others))
+        for name in sorted(found, key=order)
+    ]
+    return rows, len(names) - len(found)
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    """Whether two values are unlike, as numbers where both are."""
+    if one is None or other is None:
+        return one is not other
+    numbers = _number(one), _number(other)
+    return one != other if None in numbers else numbers[0] != numbers[1]
 
 
 def _telling(own: str | None, usual: Usual) -> float:

@@ -421,6 +421,12 @@ class Report:
         by_code = {one.code: one for one in self.findings}
         return tuple(by_code[code] for code in order if code in by_code)
 
+    @property
+    def headline_first(self) -> tuple[ProbeResult, ...]:
+        """The findings, that of the headline first, then those of the diagnosis in the order of time."""
+        leading = self.diagnosis.about if self.diagnosis is not None else ""
+        return tuple(sorted((*self.explained, *self.unexplained), key=lambda one: one.code != leading))
+
     def to_json(self) -> dict[str, Any]:
         """The report as a document of strict JSON values.
 

@@ -70,7 +70,8 @@ def judge_run(
     evidence = run.read(replace(request, parts=request.parts - later))
     missing = {**dict.fromkeys(later, _NOT_YET), **evidence.missing}
     info = replace(evidence.info, seen=known.seen, silent_for=known.silent_for)
-    evidence = replace(evidence, fingerprint=taken, missing=missing, info=info, baseline=config.baseline)
+    evidence = replace(evidence, fingerprint=taken, missing=missing, info=info)
+    evidence = replace(evidence, baseline=config.baseline, siblings=config.siblings)
     report = diagnose(evidence, config)
     report = replace(report, notes=(*report.notes, *run.remarks()))
     if quick:

@@ -72,7 +72,7 @@ function makePlot(figure, data) {
 
   function scale(width) {
     const narrow = width < 640;
-    const box = { left: 72, right: narrow ? 18 : 240, top: 16, bottom: 40, width, narrow };
+    const box = { left: 72, right: narrow ? 30 : 240, top: 16, bottom: 40, width, narrow };
     let values = [];
     for (const line of shown())
       line.s.forEach((step, at) => {
@@ -144,7 +144,7 @@ function makePlot(figure, data) {
       const width = 7.2 * mark.t.length;
       const leftwards = x + 12 + width > box.width - box.right + (box.narrow ? 0 : 20) && x - 12 - width > 0;
       const left = leftwards ? x - 12 - width : x + 12;
-      let top = Math.max(y + 4, box.top + 12);
+      let top = Math.max(y - 8, box.top + 12);
       for (const _ of taken)
         for (const [a, b, c] of taken) if (left < b && a < left + width && Math.abs(c - top) < 16) top = c + 16;
       taken.push([left, left + width, top]);

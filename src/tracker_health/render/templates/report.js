@@ -1,5 +1,7 @@
+const copies = Boolean(navigator.clipboard) && !FRAMED;
 const working = {
-  copy: Boolean(navigator.clipboard) && !FRAMED,
+  issue: copies,
+  ack: copies,
   print: !FRAMED,
   appendix: !FRAMED,
 };
@@ -7,8 +9,8 @@ document.querySelectorAll("[data-act]").forEach((button) => {
   const what = button.dataset.act;
   button.hidden = !working[what];
   button.addEventListener("click", () => {
-    if (what === "copy") {
-      navigator.clipboard.writeText(DATA.issue).then(
+    if (DATA[what]) {
+      navigator.clipboard.writeText(DATA[what]).then(
         () => { button.textContent = "Copied"; },
         () => { button.textContent = "Could not copy"; },
       );

@@ -93,4 +93,5 @@ class OddOneOut(Probe):
             measured=measured,
             details={**details, "differs": [one._asdict() for one in found]},
             steps=() if step is None else (step,),
+            about=(course.metric,),
         )
