@@ -65,9 +65,15 @@ def _block(found: re.Match[str], place: Path) -> str:
     command, kind = found.group("command", "kind")
     lines = _masked(_output_of(shlex.split(command)), place).rstrip().splitlines()
     if command.startswith("sweep"):  # which takes runs in any order
-        lines.sort(key=lambda line: ("FAIL", "WARN", "SKIP", "PASS", line[:4]).index(line[:4]))
+        lines.sort(key=_by_verdict)
     shown = [f"$ tracker-health {command}", *lines] if kind == "console" else lines
     return f"<!-- output of: {command} -->\n```{kind}\n{chr(10).join(shown)}\n```\n"
+
+
+def _by_verdict(line: str) -> tuple[int, str]:
+    """The lines of runs by their verdict; what comes behind them stays as it is."""
+    order = ("FAIL", "WARN", "SKIP", "PASS")
+    return (order.index(line[:4]), line) if line[:4] in order else (len(order), "")
 
 
 def _output_of(arguments: list[str]) -> str:

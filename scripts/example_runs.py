@@ -70,10 +70,9 @@ def make_store(place: Path, uri: str) -> None:
         rows = _rows(30 + number, 0.03 if breaks else 0.001, breaks=breaks)
         run = client.create_run(experiment, run_name=name, start_time=_now() - _DAY)
         logged = [
-            Metric(
-                key, math.nan if name == "wed" and key == "loss" and row["step"] > _BREAKS else value, 0, row["step"]
-            )
+            Metric(key, math.nan if (name, key) == ("wed", "loss") and step > _BREAKS else value, 0, step)
             for row in rows
+            for step in (int(row["step"]),)
             for key, value in row.items()
             if key != "step"
         ]

@@ -98,7 +98,7 @@ class Tally:
 
     def _by_verdict(self) -> Iterator[str]:
         for verdict, number in self._ordered():
-            causes = self._causes[verdict].most_common()
+            causes = sorted(self._causes[verdict].items(), key=lambda one: (-one[1], one[0]))
             parts = [f"{cause} {runs}" for cause, runs in causes[:_MOST_CAUSES]]
             parts += [f"{len(causes) - _MOST_CAUSES} other causes"] if len(causes) > _MOST_CAUSES else []
             yield f"{verdict:<6} {number:>6}   {', '.join(parts)}".rstrip()
