@@ -42,7 +42,7 @@ def test_many_runs_end_with_what_failed_and_the_command_for_their_page(runs, tmp
     result = invoke("check", *runs, "--set", "probes.diverged.sigmas=6")
     lines = result.stderr.splitlines()
     assert any(line.split()[:3] == ["fail", "2", "non-finite-loss"] for line in lines)
-    worst = [line for line in lines if "  FAIL  run" in line]
+    worst = [line for line in lines if "  FAIL  " in line and "/run" in line]
     assert len(worst) == 2
     assert all(len(line) <= 100 for line in worst)
     command = shlex.split(next(line.removeprefix("page") for line in lines if line.startswith("page")))
@@ -83,7 +83,8 @@ def test_only_hides_runs_and_neither_the_exit_code_nor_the_counts(runs):
 def test_runs_are_shown_in_an_order(runs):
     result = invoke("check", *runs, "--sort", "verdict")
     assert verdicts(result) == ["FAIL"] * 2 + ["ERROR"] + ["PASS"] * 5
-    names = [line[7:12] for line in invoke("check", *reversed(runs), "--sort", "name").stdout.splitlines()]
+    lines = invoke("check", *reversed(runs), "--sort", "name").stdout.splitlines()
+    names = [line[7:].split("  ")[0].rpartition("/")[2] for line in lines]
     assert names == ["empty", *(f"run {number}" for number in range(7))]
 
 

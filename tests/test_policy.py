@@ -405,3 +405,14 @@ def test_without_one_nothing_changes(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     config = Config()
     assert resolve_config(config, writes=True) is config
+
+
+def test_what_runs_are_compared_with_is_kept_beneath_a_policy(written, monkeypatch):
+    from tracker_health.config import Config
+    from tracker_health.runs.run_config import resolve_config
+
+    monkeypatch.setenv(VARIABLE, written('ignore = ["LOS004"]'))
+    compared = Config(baseline=object(), siblings=(object(),))
+    found = resolve_config(compared)
+    assert found.ignore
+    assert (found.baseline, found.siblings) == (compared.baseline, compared.siblings)

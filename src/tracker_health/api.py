@@ -265,7 +265,7 @@ def _parents_last(task: _Task, runs: Iterable[str | Path | Listed], workers: int
         else:
             yield outcome
     for run, outcome in parents:
-        again = task(run)
+        again = task(run if isinstance(run, Path) else str(run))  # a search's record is from before it was written
         yield outcome if again.status == "unchanged" else again
 
 

@@ -451,6 +451,8 @@ def series_of_loss():
 def test_the_first_chart_is_of_what_the_leading_finding_is_about():
     entropy = series("entropy", HEALTHY, name="policy_entropy")
     plots, report, given = shown(series_of_loss(), entropy, findings=[("RUN001", ()), ("RWD003", ("policy_entropy",))])
+    assert [(one.title, one.codes) for one in plots] == [("Training loss", ("RUN001",)), ("Entropy", ("RWD003",))]
+    plots, report, given = shown(series_of_loss(), entropy, findings=[("RWD003", ("policy_entropy",)), ("RUN001", ())])
     assert [(one.title, one.codes) for one in plots] == [("Entropy", ("RWD003",)), ("Training loss", ("RUN001",))]
     assert [mark.label for plot in plots for mark in plot.marks] == ["step 100 (RWD003)", "step 100 (RUN001)"]
     text = pages.report_page(report, given).decode()

@@ -60,7 +60,8 @@ HELP_ALL = "--help-all"
 _MANY = 12  # options, from which a command's help shows those alone that most calls need
 _RARE = frozenset({
     "segment", "mode", "where", "workers", "config_file", "preset_name", "select", "ignore", "checkpoint", "metrics",
-    "max_download", "stale_after", "rejudge", "form", "quiet", "force", "sidecar", "dask", "rate", "everywhere",
+    "max_download", "stale_after", "only", "order", "rejudge", "form", "quiet", "force", "sidecar", "dask", "rate",
+    "everywhere",
 })  # fmt: skip
 """Options, by parameter, that only --help-all shows of such a command."""
 

@@ -106,7 +106,7 @@ class Tally:
     def _worst_and_page(self, *, named: bool) -> Iterator[str]:
         for place, report in enumerate(self._worst):
             head = "worst" if not place else ""
-            said = f"{head:<6} {report.verdict.upper():<5} {short_name(report.run.name)}  "
+            said = f"{head:<6} {report.verdict.upper():<5} {short_name(report.run.listed_name)}  "
             yield said + printable(report.headline, max(40, width() - len(said)))
         if command := self._page(named=named):
             yield f"{'page':<6} {command}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from tracker_health.evidence.children import Children
 from tracker_health.evidence.series import FloatArray, IntArray
@@ -23,6 +24,12 @@ class RunRef:
     id: str
     name: str
     url: str | None = None
+
+    @property
+    def listed_name(self) -> str:
+        """What it is called among others: of a folder with the one above it, as many are called ``run``."""
+        *above, name = PurePath(self.id).parts[-2:] or ("",)
+        return f"{above[0]}/{name}" if self.store == "directory" and above and name == self.name else self.name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,15 @@ _PARTS: tuple[tuple[str, frozenset[str]], ...] = (
     ("end", frozenset((Part.ENDING,))),
 )
 
+_PARTS_OF_SOME: tuple[tuple[str, frozenset[str]], ...] = (
+    ("parts of the loss or reward", frozenset(("loss_part", "reward_part", "objective_loss"))),
+    (
+        "policy",
+        frozenset(("kl", "entropy", "entropy_loss", "policy_std", "clip_fraction", "explained_variance", "margin")),
+    ),
+)
+"""Parts that only some trainings have: of others it is not said that they are not there."""
+
 
 class RuleOutcome(NamedTuple):
     """A rule that was asked, whether it votes, and what it came to; None where it broke or lost its evidence.
@@ -57,7 +66,8 @@ class RuleOutcome(NamedTuple):
 
 def coverage_of(evidence: Evidence, outcomes: Sequence[RuleOutcome]) -> tuple[Judged, ...]:
     """Each part of a run: judged, not there, or there and not usable, with the reason."""
-    return tuple(_judged(part, roles, evidence, outcomes) for part, roles in _PARTS)
+    of_some = [(part, roles) for part, roles in _PARTS_OF_SOME if any(map(evidence.amount, roles))]
+    return tuple(_judged(part, roles, evidence, outcomes) for part, roles in (*_PARTS, *of_some))
 
 
 def _judged(part: str, roles: frozenset[str], evidence: Evidence, outcomes: Sequence[RuleOutcome]) -> Judged:

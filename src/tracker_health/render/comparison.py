@@ -24,6 +24,7 @@ _MOST_DRAWN = 300
 _MOST_POINTS = 4_500  # of all lines together, so that the page stays small
 _MOST_LABELS = 14
 _NAME_CHARACTERS = 32
+_HIGHEST = 1e6  # times the middle of all values: what is higher would flatten the other curves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ def row_of(report: Report, evidence: Evidence | None, page: str = "") -> RunRow:
     finite, curve = points.finite(), None
     if len(finite):
         steps, values = thin(finite.steps, finite.values, _BUCKETS)
-        curve = LossCurve(name=report.run.name, steps=steps, values=values, verdict=report.verdict)
+        curve = LossCurve(name=report.run.listed_name, steps=steps, values=values, verdict=report.verdict)
     span = int(points.steps[0]), int(points.steps[-1])
     last = float(points.values[-1])
     return RunRow(report=report, curve=curve, last=last, span=span, settings=settings, page=page)
@@ -154,9 +155,10 @@ def overlay(curves: Sequence[tuple[str, LossCurve]]) -> Plot:
     by_rank = sorted(curves, key=lambda one: one[1].verdict.rank)
     budget = max(4, _MOST_POINTS // max(1, 4 * len(curves)))
     labelled = _labelled(curves)
+    top = _HIGHEST * float(np.median(np.abs(np.concatenate([curve.values for _, curve in curves]))))
     lines = []
     for key, curve in by_rank:
-        steps, values = thin(curve.steps, curve.values, min(budget, _BUCKETS))
+        steps, values = thin(curve.steps, np.minimum(curve.values, top) if top else curve.values, min(budget, _BUCKETS))
         name = printable(curve.name, _NAME_CHARACTERS)
         label = name if key in labelled else ""
         lines.append(Line(name=name, label=label, steps=steps, values=values, look=str(curve.verdict), key=key))

@@ -43,7 +43,8 @@ def one_line(report: Report) -> str:
     """Verdict, name and reason on one line, for many runs."""
     notes = f" ({printable('; '.join(report.notes), 300)})" if report.notes else ""
     said = f" [{printable(report.said.partition(', ')[2], 300)}]" if report.acknowledged else ""
-    return f"{badge(report.verdict)}  {short_name(report.run.name)}  {printable(report.headline, 300)}{said}{notes}"
+    name = short_name(report.run.listed_name)
+    return f"{badge(report.verdict)}  {name}  {printable(report.headline, 300)}{said}{notes}"
 
 
 def report_lines(

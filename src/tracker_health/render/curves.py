@@ -103,7 +103,9 @@ def _subjects(evidence: Evidence, report: Report) -> list[_Subject]:
             chosen.setdefault(name, subject).findings.extend(findings)
 
     main = next((one for role in MAIN_ROLES if (one := evidence.find(role)) is not None), None)
-    for finding in sorted(report.headline_first, key=lambda one: not one.about):  # those about no series never lead
+    if main is not None and not any(one.about for one in report.headline_first[:1]):
+        add([main])  # what the headline is about is no series
+    for finding in report.headline_first:
         about = [known[name] for name in finding.about if name in known]
         add(about or [one for one in (main,) if one is not None and finding.steps], finding)
     for role in (*_DRAWN, *_ALSO):

@@ -63,13 +63,15 @@ def sketch(evidence: Evidence, report: Report, columns: int = 40) -> Sketch | No
 
 def _subject(evidence: Evidence, report: Report) -> tuple[ProbeResult | None, Series | None]:
     """The finding to mark, and the series that it is seen in; without one the main metric."""
-    for finding in report.headline_first:
+    for finding in report.headline_first[:1]:
         for name in finding.about:
             series = next((one for one in (*evidence.series, *evidence.odd) if one.name == name), None)
             if series is not None and (drawn := _drawn(series)) is not None:
                 return finding, drawn
     series = next((one for role in MAIN_ROLES if (one := evidence.find(role)) is not None), None)
-    return None, None if series is None else _drawn(series)
+    if series is None or (drawn := _drawn(series)) is None:
+        return None, None
+    return next((one for one in report.headline_first if series.name in one.about), None), drawn
 
 
 def _drawn(series: Series) -> Series | None:

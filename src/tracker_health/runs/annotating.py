@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 
 from tracker_health.config import Config
@@ -86,11 +86,16 @@ class AnnotateOptions:
 
 def annotate_run(run: str | Path | Listed, options: AnnotateOptions) -> Outcome:
     """As ``api.annotate``, but a verdict that could not be written is an outcome with the error."""
+    # What a search found has the record of that time: once somebody wrote in between, the run is looked up by its name.
+    ways = chain([run], repeat(run if isinstance(run, Path) else str(run)))
+
+    def once() -> Outcome:
+        return _annotate_once(next(ways), options)
 
     def is_overtaken(outcome: Outcome) -> bool:
         return isinstance(outcome.error, Overtaken)
 
-    return retry_while_overtaken(partial(_annotate_once, run, options), _PAUSES, is_overtaken)
+    return retry_while_overtaken(once, _PAUSES, is_overtaken)
 
 
 def _annotate_once(run: str | Path | Listed, options: AnnotateOptions) -> Outcome:

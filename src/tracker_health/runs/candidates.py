@@ -62,7 +62,7 @@ def _judge_candidate(
 
 def _sibling_of(report: Report, evidence: Evidence) -> Sibling:
     return Sibling(
-        name=report.run.name,
+        name=report.run.listed_name,
         verdict=str(report.verdict),
         link=report.run.url or _page_of(report.run),
         series={role: _thinned(one) for role, one in evidence.by_role.items()},

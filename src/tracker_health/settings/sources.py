@@ -168,9 +168,8 @@ def under_policy(config: Config, *, writes: bool) -> Config:
     notes = (*config.notes, *_remarks(policy.layer), *policy.remarks)
     made = _config(chosen)
     docs_url = config.docs_url or made.docs_url
-    return replace(
-        made, **judged, policy=policy.digest, trusted_hosts=config.trusted_hosts, docs_url=docs_url, notes=notes
-    )
+    kept = {name: getattr(config, name) for name in ("trusted_hosts", "baseline", "siblings")}
+    return replace(made, **judged, **kept, policy=policy.digest, docs_url=docs_url, notes=notes)
 
 
 def _chosen_in(config: Config) -> dict[str, SourcedValue]:
