@@ -149,7 +149,7 @@ def test_of_several_evaluation_sets_the_plain_one_is_judged_and_named():
     run = RunRef(store="directory", id="a", name="a")
     assert Evidence(run=run, series=found.series).first("val_loss").name == "eval/loss"
     (note,) = (one for one in found.notes if "several evaluation sets" in one)
-    assert note == "several evaluation sets: eval/loss is judged; beside it test/loss, eval/code_loss, eval/wiki_loss"
+    assert note == "several evaluation sets: eval/loss is judged; next to it test/loss, eval/code_loss, eval/wiki_loss"
     assert not confirmed(**{"train/loss": FALL, "val/loss": FALL, "val/loss_step": FALL}).notes
 
 

@@ -83,7 +83,7 @@ def test_precision_is_the_share_of_what_people_answered_that_was_right():
     assert labels[1]["acknowledged"][0]["wrong"] is True
     assert "evidence" not in labels[1]["acknowledged"][0]
     lines = list(overview_lines(found))
-    assert "3 runs open: somebody still has to look" in lines
+    assert "3 runs open: someone still has to look" in lines
     (line,) = [one for one in lines if one.startswith("LOS004 diverged")]
     assert line.split() == ["LOS004", "diverged", "6", "2", "2", "50", "%"]
 

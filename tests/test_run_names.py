@@ -126,9 +126,9 @@ def test_an_empty_name_is_told_to_be_one(opened, name):
         ("models:/m-0123456789abcdef", "is a registered model"),
         (
             f"mlflow-artifacts:/7/{RUN_ID}/artifacts/model",
-            "is a place where artifacts lie, not a run (give the run's id",
+            "is a place where artifacts are, not a run (give the run's id",
         ),
-        (f"mlflow-artifacts://me:s3cr3t@host/7/{RUN_ID}/artifacts", "is a place where artifacts lie"),
+        (f"mlflow-artifacts://me:s3cr3t@host/7/{RUN_ID}/artifacts", "is a place where artifacts are"),
     ],
 )
 def test_other_uris_of_mlflow_are_told_what_they_are(opened, name, said):

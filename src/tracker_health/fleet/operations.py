@@ -31,7 +31,7 @@ def acknowledge(
 
     Args:
         run: As for ``check``.
-        names: Codes or names of rules, or the cause, that are meant; without any all that was found.
+        *names: Codes or names of rules, or the cause, that are meant; without any all that was found.
         because: Why; needed unless ``undo``.
         who: Who says so; by default the login of this process.
         wrong: It is a false alarm.
@@ -78,7 +78,7 @@ def gate(
     Args:
         model: ``models:/NAME/VERSION``, ``models:/NAME@ALIAS``, ``models:/m-...``, the address of a version's page, or
             ``wandb:ENTITY/PROJECT/ARTIFACT:v3``.
-        fail_on: The verdict from which on it may not: ``fail``, ``warn``, ``skip`` or ``never``.
+        fail_on: It may not with this verdict or a worse one: ``fail``, ``warn``, ``skip`` or ``never``.
         allow_unfinished: It may go on while its run does.
         require_files: It may not where its files could not be judged.
         accept_ack: What somebody has acknowledged on the run may pass.
@@ -195,7 +195,7 @@ def baseline(
     """Freeze what is usual for runs, as ``tracker-health baseline save`` does; nothing is written onto them.
 
     Args:
-        runs: Each as for ``check``; those that come first are preferred.
+        *runs: Each as for ``check``; those that come first are preferred.
         path: Where to keep it; None for nowhere.
         of: Where they are from, in words.
         config: A ``Config``, or the name of a preset.
