@@ -1,4 +1,5 @@
-"""Pictures for the README, from a real MLflow server with the demo's runs, in a headless Chromium.
+"""Pictures for the README: a report of the documentation's runs, and a real MLflow server with those of the demo, in a
+headless Chromium.
 
     python scripts/make_screenshots.py [FOLDER]
 
@@ -22,8 +23,14 @@ from pathlib import Path
 from typing import Any
 
 WIDTH = 1280
+REPORT: Any = {"width": 1200, "height": 700}
 STARTUP_SECONDS = 120
-COLUMNS = ("health.verdict", "health.cause", "health.summary")
+COLUMNS = ("health.verdict", "health.cause")
+WITHOUT_BUTTONS = """() => document.querySelectorAll("button, div").forEach((one) => {
+  if (getComputedStyle(one).position === "fixed" && one.offsetWidth < 100) one.style.display = "none";
+})"""
+"""Takes what floats over a page out of its picture, as the button of an assistant."""
+
 RENDERED = 2500  # milliseconds in which MLflow's pages have drawn their charts
 
 
@@ -41,10 +48,10 @@ def main() -> None:
         sick, link = annotated(address)
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": 800})
+        shoot_report(page, Path(folder) / "example", target / "report.png")
         tidy(page, link)
         shoot(page, link, "text=matching runs", target / "runs.png", height=400)
         shoot(page, sick, "text=Training health", target / "run.png", height=720)
-        shoot(page, f"{sick}/artifacts/health/report.html", "iframe", target / "report.png", height=1000, only="iframe")
         browser.close()
 
 
@@ -83,7 +90,7 @@ def wait_until_up(port: int) -> None:
 
 
 def annotated(address: str) -> tuple[str, str]:
-    """The page of a failing run, and the list of all failing ones."""
+    """The page of a failing run, and the list of all."""
     from tracker_health.api import annotate, runs_of_experiment
     from tracker_health.cli.demo import EXPERIMENT
     from tracker_health.runs.lookup import filter_link
@@ -95,8 +102,29 @@ def annotated(address: str) -> tuple[str, str]:
         for outcome in (annotate(run, tracking_uri=address, force=True) for run in runs)
         if outcome.report.verdict is Verdict.FAIL
     ]
-    sick = next(ref for ref in refs if "rate" in ref.name)
-    return str(sick.url), filter_link(sick, Verdict.FAIL)
+    sick = next(ref for ref in refs if ref.name == "calm-heron")
+    return str(sick.url), filter_link(sick, Verdict.FAIL).partition("?")[0]
+
+
+def shoot_report(page: Any, place: Path, target: Path) -> None:
+    """The report of a run that breaks, in the band of seven healthy ones."""
+    from contextlib import chdir
+
+    from example_runs import make_folders
+
+    from tracker_health.api import baseline_from, page_of_run
+    from tracker_health.config import Config
+
+    place.mkdir()
+    make_folders(place)
+    with chdir(place):
+        healthy = [f"outputs/run-{number}" for number in range(5, 12)]
+        baseline = baseline_from(healthy, of="seven healthy runs")
+        (place / "report.html").write_bytes(page_of_run("outputs/run-12", config=Config(baseline=baseline)).html)
+    page.set_viewport_size(REPORT)
+    page.goto((place / "report.html").as_uri())
+    page.screenshot(path=target)
+    print(target)
 
 
 def tidy(page: Any, link: str) -> None:
@@ -123,6 +151,7 @@ def shoot(page: Any, url: str, awaited: str, target: Path, *, height: int, only:
     page.goto(url)
     page.wait_for_selector(awaited, timeout=60_000)
     page.wait_for_timeout(RENDERED)
+    page.evaluate(WITHOUT_BUTTONS)
     page.locator(only).first.screenshot(path=target)
     print(target)
 

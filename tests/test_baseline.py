@@ -225,7 +225,7 @@ def test_next_to_one_run_a_page_shows_its_curve_and_what_differs(tmp_path):
     alone = run("check", odd)
     said = run("check", odd, "--against", good, "-v")
     assert said.exit_code == 0
-    assert "note     next to good: learning_rate is 0.3, there 0.001" in said.output
+    assert f"note     next to {tmp_path.name}/good: learning_rate is 0.3, there 0.001" in said.output
     assert "no band: 1 run of --against, 5 are needed" in " ".join(said.output.split())
     assert said.output.split()[0] == alone.output.split()[0] == "PASS"
     assert run("report", odd, "--against", good, "-o", str(page)).exit_code == 0
@@ -242,7 +242,7 @@ def test_runs_that_did_not_pass_are_shown_where_few_were_named(tmp_path):
     odd, lost = trained(tmp_path / "odd", 1.6, 0.3), trained(tmp_path / "lost", math.nan, 1.0)
     page = tmp_path / "p.html"
     assert run("report", odd, "--against", lost, "-o", str(page)).exit_code == 0
-    assert "Next to lost (fail)" in page.read_text()
+    assert f"Next to {tmp_path.name}/lost (fail)" in page.read_text()
     nothing = run("report", odd, "--against", odd, "-o", str(page))
     assert nothing.exit_code == 2
     assert "there is no run to compare with" in nothing.output

@@ -391,6 +391,23 @@ class ReportPage:
     html: bytes
 
 
+def card_of_run(
+    run: str | Path | Listed, *, config: Config | str = "default", tracking_uri: str | None = None
+) -> bytes:
+    """Judge a run and draw its card: a PNG of 1,200 by 630 pixels; nothing is written.
+
+    Raises:
+        ConfigError: the configuration names something that does not exist.
+        MissingExtra: matplotlib is not installed.
+        RunError: the run cannot be found or read at all.
+    """
+    from tracker_health.render.picture import run_card
+
+    with open_with_config(run, resolve_config(config), tracking_uri) as (opened, settings):
+        report, evidence = judge_run(opened, settings)
+    return run_card(evidence, report)
+
+
 def page_of_run(
     run: str | Path | Listed, *, config: Config | str = "default", tracking_uri: str | None = None
 ) -> ReportPage:

@@ -8,6 +8,7 @@ import html
 import html.parser
 import json
 import re
+import struct
 import warnings
 from dataclasses import replace
 from xml.etree import ElementTree as ET
@@ -43,7 +44,7 @@ from tracker_health.render.comparison import comparison_page, row_of
 from tracker_health.render.curves import plots_of
 from tracker_health.render.docs import help_on, help_on_cause
 from tracker_health.render.heat import heat_map
-from tracker_health.render.picture import run_picture
+from tracker_health.render.picture import run_card, run_picture
 from tracker_health.render.plot import draw
 from tracker_health.rules.registry import probe_classes
 
@@ -353,6 +354,16 @@ def test_the_picture_is_drawn_of_every_loss_and_is_the_same_each_time(case):
     first, second = (run_picture(given, report) for _ in range(2))
     assert first == second
     assert first.startswith(b"\x89PNG") if any(one.role.endswith("_loss") for one in CASES[case]) else first == b""
+
+
+@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.thinned(4)
+def test_the_card_has_the_size_of_a_preview(case):
+    """Also of a run without a curve: then the words alone."""
+    given = evidence(*CASES[case])
+    card = run_card(given, diagnose(given, preset("default")))
+    assert card.startswith(b"\x89PNG")
+    assert struct.unpack(">II", card[16:24]) == (1200, 630)
 
 
 def test_the_owners_style_is_left_alone():

@@ -121,20 +121,21 @@ def _cluster(address: str | None) -> AbstractContextManager[Executor | None]:
     help=f"The page to write, by default {PAGE}; - is standard output. A folder (pages/) also gets a page of each run.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@click.option("--card", metavar="FILE", help="Of one run a picture of 1,200 x 630 pixels; the page only with -o, too.")
 @all_of(*batch_options(), *choice_options(fail_on="never"))
 @AGAINST
 @all_of(*CHOOSING)
 @click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output; -o may be left out.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
-def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, **choices: Any) -> None:
+def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, card: str | None, **choices: Any) -> None:
     """Judge runs and write an HTML page about them: of one run its report, of several a table with their curves.
 
     A page is one file and needs no network. Of several runs, -o pages/ writes pages/index.html and a page of each run
     that it links to. Nothing is written onto the runs.
     """
     unnamed = not path
-    path = path or (PAGE if opens or not choices["as_json"] else None)
+    path = path or (PAGE if opens or not (choices["as_json"] or card) else None)
     if path == "-" and opens:
         raise ConfigError("a page on standard output cannot be opened", "leave out -o -, or --open")
     if path == "-" and choices["as_json"]:
@@ -145,6 +146,8 @@ def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, **
     listed = list(chosen_runs(runs, batch, settings, newest=True).runs)
     if against:
         settings = compared_to(against, settings, listed)
+    if card:
+        _write_card(card, listed, settings)
     pages = pages_of(path or "-")
     reports, html, complete = _judged(listed, batch.name, pages, settings, choices)
     kept = [one for one in reports if not choices["only"] or one.verdict in choices["only"]]
@@ -161,6 +164,14 @@ def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, **
     gate = choices["fail_on"]
     codes = [verdict_code(one, gate) for one in reports]
     sys.exit(EXIT_RUN if not complete else max(codes, default=EXIT_DONE))
+
+
+def _write_card(path: str, listed: list[str | Listed], settings: Effective) -> None:
+    from tracker_health.api import card_of_run
+
+    if len(listed) != 1:
+        raise ConfigError(f"--card is a picture of one run, and these are {len(listed)}", "name one run")
+    write_page(path, card_of_run(listed[0], config=settings.config, tracking_uri=settings.tracking_uri))
 
 
 def _judged(

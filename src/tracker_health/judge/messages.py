@@ -176,7 +176,8 @@ class Notice:
     ``run``: what ``open_run`` takes, in the ``store`` of this key. ``place``: the experiment or project, "" for none.
     ``subject``: see ``subject_of``. ``found``: when, in seconds since 1970; ``token``: of ``SentMessages``.
     ``alerts``: the run's tracker can alert people itself. ``taken``: the channels by which the message has left.
-    ``sent``: it has left by one of them, and the run does not say so yet.
+    ``sent``: it has left by one of them, and the run does not say so yet. ``picture``: the address of the picture that
+    was written with the report, "" for none.
     """
 
     run: str
@@ -196,6 +197,7 @@ class Notice:
     alerts: bool = False
     taken: tuple[str, ...] = ()
     sent: bool = False
+    picture: str = ""
 
     @property
     def key(self) -> str:
@@ -333,6 +335,7 @@ def fields_of(of: Sequence[Notice]) -> dict[str, str]:
             "sentence": sentence(first.said),
             "action": first.action,
             "url": first.url,
+            "picture": first.picture,
             "docs": first.docs,
             "ack": _ack(first),
             "count": "1",
@@ -354,6 +357,7 @@ def fields_of(of: Sequence[Notice]) -> dict[str, str]:
         "sentence": sentence(f"{count(len(runs), 'run')}: {counts}"),
         "action": "",
         "url": "",
+        "picture": "",
         "docs": "",
         "ack": 'tracker-health ack RUN --because "..."',
         "count": str(len(runs)),

@@ -10,6 +10,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.patches import Rectangle
 
 # Okabe and Ito (2008): distinguished by people with any kind of colour vision.
 _BLUE, _PURPLE, _VERMILION, _BROWN, _GREEN, _GREY = "#0072b2", "#8a3ffc", "#b42318", "#7d5200", "#116b3f", "#57606a"
@@ -40,8 +43,9 @@ _BY_LOOK = {
 _BY_VERDICT = {Verdict.FAIL: _VERMILION, Verdict.WARN: _BROWN, Verdict.PASS: _GREEN}
 _WIDTH, _HEIGHT, _DPI = 8.0, 4.5, 150  # inches: the shape of the frame in which MLflow shows it
 _TITLE_CHARACTERS, _TITLE_LINES = 84, 3
+_CARD_HEIGHT, _CARD_CHARACTERS, _CARD_NAME = 4.2, 70, 48
 _BUCKETS, _FEW_POINTS = 400, 30
-_LABEL_HEIGHT = 0.045  # of the axes
+_LABEL_PIXELS = 24.0  # from one label to the next
 _LEAST_BAND = 0.005  # of the width
 _STYLE = {
     "text.parse_math": False,
@@ -81,14 +85,57 @@ def run_picture(evidence: Evidence, report: Report) -> bytes:
         axes = figure.add_subplot()
         _draw(axes, plot)
         title = f"{report.verdict.upper()}: {report.diagnosis.sentence if report.diagnosis else report.summary}"
-        lines = textwrap.wrap(printable(title, 400), _TITLE_CHARACTERS)
-        if len(lines) > _TITLE_LINES:
-            lines = [*lines[: _TITLE_LINES - 1], lines[_TITLE_LINES - 1] + " …"]
-        axes.set_title("\n".join(lines), loc="left", fontsize=10.5, color=_BY_VERDICT.get(report.verdict, _GREY))
-        file = io.BytesIO()
-        # Not savefig, which draws everything twice.
-        FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})  # type: ignore[no-untyped-call]
-        return file.getvalue()
+        title = _folded(title, _TITLE_CHARACTERS, _TITLE_LINES)
+        axes.set_title(title, loc="left", fontsize=10.5, color=_BY_VERDICT.get(report.verdict, _GREY))
+        return _png(FigureCanvasAgg(figure))
+
+
+def run_card(evidence: Evidence, report: Report) -> bytes:
+    """A run on a card of 1,200 by 630 pixels, as previews of links show it: verdict, headline, action, and the curve
+    with its place; without a curve the words alone.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    plot, colour = main_plot(evidence, report), _BY_VERDICT.get(report.verdict, _GREY)
+    with _matplotlib():
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(_WIDTH, _CARD_HEIGHT), dpi=_DPI, facecolor="white")
+        figure.add_artist(_edge(colour))
+        figure.text(0.05, 0.9, report.verdict.upper(), fontsize=15, fontweight="bold", color=colour, va="center")
+        name = printable(report.run.name, _CARD_NAME)
+        figure.text(0.95, 0.9, name, fontsize=11, color=_GREY, va="center", ha="right")
+        said = report.diagnosis.sentence if report.diagnosis else report.summary
+        figure.text(0.05, 0.84, _folded(said, _CARD_CHARACTERS, 3), fontsize=13, fontweight="bold", va="top")
+        if report.diagnosis is not None:
+            action = f"Try: {report.diagnosis.action.in_short}"
+            figure.text(0.05, 0.05, _folded(action, _TITLE_CHARACTERS + 10, 1), fontsize=10.5, va="center")
+        if plot is not None:
+            leading = [mark for mark in plot.marks if mark.label][:1]
+            _draw(figure.add_axes((0.09, 0.2, 0.68, 0.38)), replace(plot, marks=tuple(leading)))
+        return _png(FigureCanvasAgg(figure))
+
+
+def _edge(colour: str) -> Rectangle:
+    """The stripe on the left that has the colour of the verdict."""
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((0, 0), 0.018, 1, color=colour, lw=0)
+
+
+def _folded(text: str, characters: int, most: int) -> str:
+    """So many lines of a text."""
+    lines = textwrap.wrap(printable(text, 2 * characters * most), characters)
+    return "\n".join(lines if len(lines) <= most else [*lines[: most - 1], lines[most - 1][: characters - 2] + " …"])
+
+
+def _png(canvas: FigureCanvasAgg) -> bytes:
+    file = io.BytesIO()
+    # Not savefig, which draws everything twice.
+    canvas.print_png(file, metadata={"Software": None})  # type: ignore[no-untyped-call]
+    return file.getvalue()
 
 
 @contextmanager
@@ -176,7 +223,8 @@ def _label_ends(axes: Axes, plot: Plot) -> None:
             wanted.append((float(np.clip(finite[-1], -LARGEST, LARGEST)), line.label, line.look.split()[0]))
     to_axes = axes.transAxes.inverted()
     heights = [1 - float(to_axes.transform(axes.transData.transform((0, value)))[1]) for value, _, _ in wanted]
-    for height, (_, label, look) in zip(apart(heights, 1.0, _LABEL_HEIGHT), wanted, strict=True):
+    room = _LABEL_PIXELS / axes.bbox.height
+    for height, (_, label, look) in zip(apart(heights, 1.0, room), wanted, strict=True):
         axes.annotate(
             label, (1.0, 1 - height), xycoords="axes fraction", xytext=(6, 0), textcoords="offset points",
             color=_BY_LOOK[look], fontsize=9, va="center", annotation_clip=False,

@@ -17,6 +17,7 @@ from tracker_health.judge.annotations import (
     ACK,
     NOTIFIED,
     OPEN,
+    PICTURE_FILE,
     REPORT_FILE,
     STEP,
     Annotations,
@@ -34,7 +35,7 @@ from tracker_health.rules.registry import plugins
 from tracker_health.runs.due_messages import find_due_message, has_receiver, make_notice
 from tracker_health.runs.grouping import RankGroup, RankGroups, has_own_in_the_way
 from tracker_health.runs.judging import judge_run, sketch_curve
-from tracker_health.runs.lookup import open_run, shown_name
+from tracker_health.runs.lookup import open_run, picture_link, shown_name
 from tracker_health.runs.outcome import Outcome, add_note
 from tracker_health.runs.retrying import retry_while_overtaken
 from tracker_health.runs.run_config import config_for_run
@@ -376,4 +377,5 @@ def _add_message(job: _Job, report: Report, message: SentMessages, outcome: Outc
         return outcome
     uri = job.options.tracking_uri
     notice = make_notice(job.run, job.name, report, job.config, traits=job.run.traits(), due=message, tracking_uri=uri)
-    return replace(outcome, notice=notice)
+    drawn = outcome.annotations is not None and PICTURE_FILE in outcome.annotations.files
+    return replace(outcome, notice=replace(notice, picture=picture_link(report.run)) if drawn else notice)

@@ -12,6 +12,8 @@ from urllib.parse import quote
 
 from tracker_health.errors import MissingExtra, RunNotFound, StoreRefused
 from tracker_health.evidence import RunRef
+from tracker_health.judge.annotations import PICTURE_FILE
+from tracker_health.stores.common.ownership import HEALTH_FOLDER
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.found import Listed, RegisteredModel
 from tracker_health.stores.remote import hosts
@@ -303,6 +305,15 @@ def filter_link(ref: RunRef, verdict: Verdict) -> str:
     server, experiment, _ = page.groups()
     condition = quote(f"tags.`health.verdict` = '{verdict}'", safe="")
     return f"{server}/#/experiments/{experiment}/runs?searchFilter={condition}"
+
+
+def picture_link(ref: RunRef) -> str:
+    """The address of the picture next to a run's report on an MLflow server; empty where the run has no address."""
+    page = _MLFLOW_PAGE.fullmatch(ref.url or "")
+    if page is None:
+        return ""
+    path = quote(f"{HEALTH_FOLDER}/{PICTURE_FILE}", safe="")
+    return f"{page.group(1)}/get-artifact?path={path}&run_uuid={quote(ref.id, safe='')}"
 
 
 def _trim(run: str | Path) -> str | Path:
