@@ -20,9 +20,17 @@ def said(**metrics):
 @pytest.mark.parametrize(
     ("metrics", "words"),
     [
-        ({"loss": FALLS + NOISE}, ["loss 2.", "-> 0.08", ", level at the end; ", " checks"]),
-        ({"loss": 5 - 0.02 * N + NOISE, "val_loss": 6 - 0.02 * N}, ["falling at the end", "best at the end, no over"]),
-        ({"loss": FALLS, "val_loss": np.r_[FALLS[:150] + 0.1, np.full(50, 0.19)]}, ["best at step 150 of 199, no"]),
+        ({"loss": FALLS + NOISE}, ["loss 2.", "-> 0.08", "falling slowly at the end; ", " checks"]),
+        (
+            {"loss": 5 - 0.02 * N + NOISE, "val_loss": 6 - 0.02 * N},
+            ["still falling at the end", "validation loss 2.02, its best, no overfit"],
+        ),
+        (
+            {"loss": FALLS, "val_loss": np.r_[FALLS[:150] + 0.1, np.full(50, 0.193)]},
+            ["validation loss 0.193, best 0.192 at step 149 of 199, no overfit"],
+        ),
+        ({"loss": 0.05 + 2.2 * np.exp(-N / 12) + NOISE}, ["loss 2.", "-> 0.0", ", level at the end; 11 checks"]),
+        ({"loss": np.r_[6.9, 7 + 1.3 * FALLS + NOISE]}, ["loss 6.9 -> 7.11 by way of 9.9"]),
         ({"loss": FALLS + 0.3 + NOISE, "val_loss": FALLS + NOISE}, ["validation is below training"]),
         ({"loss": FALLS + NOISE + (abs(N - 120) < 6)}, ["the loss jumped at step 115 and came back"]),
         ({"loss": FALLS + NOISE, "val_accuracy": 0.9 - 0.8 * np.exp(-N / 25)}, ["val_accuracy 0."]),

@@ -48,7 +48,7 @@ def test_worked_example(make, judge):
     assert (result.verdict, result.steps) == ("warn", (2,))
     assert result.measured["repeats"] == result.measured["evaluations"] == 6
     assert (
-        "in the last 6 of 6 evaluations, from step 2 on, while the training loss went from 2.2 to 0.4" in result.message
+        "in the last 6 of 6 evaluations, from step 2 on, while the training loss went from 1.5 to 0.4" in result.message
     )
 
 

@@ -30,7 +30,7 @@ def worked(code):
     [
         ("LOS001", 4, False),
         ("LOS002", 4, False),
-        ("LOS004", 8, False),
+        ("LOS004", 7, False),
         ("GRD004", 15, False),
         ("AMP001", 4, False),
         ("GEN001", 4, True),

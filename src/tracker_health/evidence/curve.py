@@ -337,6 +337,22 @@ class Curve:
         """The step of the highest point."""
         return int(self.series.steps[np.argmax(self.series.values)])
 
+    @property
+    def best_value(self) -> float:
+        """What was logged at ``best_step``, where ``best`` is a level."""
+        return self.logged_at(self.best_step)
+
+    def logged_at(self, step: float) -> float:
+        """The number that a reader finds in the log at a step, where ``at_step`` is a level.
+
+        Args:
+            step: A step of the series' own axis.
+
+        Returns:
+            The last value at or before it, in the unit of the series; the first one where there is none.
+        """
+        return float(self.series.values[max(0, int(np.searchsorted(self.series.steps, step, side="right")) - 1)])
+
     def _step_of(self, level: int) -> int:
         first = self.points - (len(self.levels) - level + 1) * self.block
         near = slice(max(0, first), first + 3 * self.block)

@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tracker_health.evidence import Curve, Evidence
+from tracker_health.evidence import LIKELY, Curve, Evidence
 from tracker_health.facts.scores import HELD_OUT, HIGHER
 from tracker_health.report.result import Judged, ProbeResult
 from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
 from tracker_health.text import contrast, count, number, short_name, went
 from tracker_health.words.verdict import Verdict
 
-_LEVEL = 0.05  # of the whole way that the last quarter brought: less is called level
-_NEAR_THE_END = 0.9  # of the evaluations, from where on the best one is called the end
+_LEVEL, _MOVES = 0.02, 0.1  # of where it ends: what the last quarter has to bring to be called slow, or still moving
 _JUMP = 0.25  # of the descent: less does not catch the eye
 _MOST_ANSWERS = 2
 _SCORES = (*HELD_OUT, "train_accuracy", "train_auc")
@@ -34,8 +33,8 @@ def why_passed(evidence: Evidence, results: Sequence[ProbeResult], judged: Seque
         judged: Which parts of it were.
 
     Returns:
-        ``loss 2.27 -> 0.086, level at the end; validation loss best at epoch 36 of 40, no overfit; 33 checks``; the
-        number of checks alone where no curve has enough points.
+        ``loss 2.27 -> 0.086, level at the end; validation loss 0.31, best 0.29 at epoch 36 of 40, no overfit; 33
+        checks``; the number of checks alone where no curve has enough points.
     """
     passed = {one.code: one for one in results if one.votes and one.verdict is Verdict.PASS}
     hidden = next((one.why for one in judged if one.part == "loss" and one.state == "not usable"), "")
@@ -50,21 +49,36 @@ def _course(evidence: Evidence) -> str:
         curve = evidence.curve(role)
         if curve is not None:
             name = _CALLED.get(role) or short_name(curve.series.name)
-            first, end = contrast(curve.first.value, curve.end.value)
-            if first == end:
+            first, end, extreme = contrast(*_logged(evidence, role))
+            if first == end == extreme:
                 return f"{name} stays at {end}"
             ending = "" if role == OBJECTIVE_LOSS else _ending(curve, role in _RISE)  # which need not fall
-            return f"{name} {first} -> {end}{ending}"
+            way = f" by way of {extreme}" if extreme not in (first, end) else ""
+            return f"{name} {first} -> {end}{way}{ending}"
     return ""
 
 
 def _ending(curve: Curve, rises: bool) -> str:
     """Whether it still moved when the run ended."""
-    fall = (curve.upside_down if rises else curve).fall
-    if abs(fall.late_share) <= _LEVEL:
-        return ", level at the end"
-    moves = fall.late_share > _LEVEL and fall.sure
-    return f", still {'rising' if rises else 'falling'} at the end" if moves else ""
+    late = (curve.upside_down if rises else curve).late
+    size, moves = abs(curve.end.value), "rising" if rises else "falling"
+    if late.surely_above(_MOVES * size, LIKELY):
+        return f", still {moves} at the end"
+    if late.surely_above(_LEVEL * size, LIKELY):
+        return f", {moves} slowly at the end"
+    unsure = LIKELY * late.error
+    is_level = abs(late.value) <= _LEVEL * size or abs(late.value) <= unsure <= _MOVES * size
+    return ", level at the end" if is_level else ""
+
+
+def _logged(evidence: Evidence, role: str) -> tuple[float, float, float]:
+    """The first and the last finite value that was logged, as a reader finds them, and what it went by: the worst
+    value, where the last one is no better than the first.
+    """
+    values = evidence.first(role).clean().finite().values
+    first, last = float(values[0]), float(values[-1])
+    worst = float(values.min() if role in _RISE else values.max())
+    return first, last, worst if (last <= first if role in _RISE else last >= first) else last
 
 
 def _held_out(evidence: Evidence, passed: Mapping[str, ProbeResult]) -> Iterator[str]:
@@ -75,13 +89,13 @@ def _held_out(evidence: Evidence, passed: Mapping[str, ProbeResult]) -> Iterator
     if curve is not None:
         values, steps = curve.series.values, curve.series.steps
         best = int(np.argmin(values))
-        late = best >= _NEAR_THE_END * (len(values) - 1)
+        lowest, end = contrast(float(values[best]), float(values[-1]))
         last = curve.series.place(curve.last_step).rpartition(" ")[2]
-        where = "at the end" if late else f"at {curve.series.place(int(steps[best]))} of {last}"
-        yield f"validation loss best {where}{', no overfit' if 'GEN001' in passed else ''}"
+        where = "its best" if lowest == end else f"best {lowest} at {curve.series.place(int(steps[best]))} of {last}"
+        yield f"validation loss {end}, {where}{', no overfit' if 'GEN001' in passed else ''}"
     score = next((one for role in HELD_OUT if (one := evidence.curve(role)) is not None), None)
     if score is not None:
-        yield f"{short_name(score.series.name)} {number(score.end.value)} at the end"
+        yield f"{short_name(score.series.name)} {number(score.logged_at(score.last_step))} at the end"
 
 
 def _answers(evidence: Evidence, passed: Mapping[str, ProbeResult]) -> Iterator[str]:

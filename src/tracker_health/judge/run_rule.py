@@ -95,7 +95,7 @@ def _result(probe: Probe, finding: Finding, config: Config, votes: bool, guess: 
         verdict = Verdict.WARN
         finding = replace(finding, score=max(finding.score or 0.0, 0.5))
     if verdict is not Verdict.PASS and guess is not None:
-        message += f" (that {short_name(guess.name)} is {guess.role} is a guess)"
+        message += f" (taking {short_name(guess.name)} for {guess.role} is a guess)"
     if probe.code in config.measure_only:
         message = f"measured only, informational under preset {config.preset}: {message}"
         verdict = Verdict.PASS

@@ -165,9 +165,7 @@ def _note_lines(report: Report, width: int) -> Iterator[str]:
     unknown = [one.code for one in report.findings if why_rate_unknown(one.code)]
     if unknown:
         codes = ", ".join(unknown)
-        yield from _labelled(
-            "note", f"{codes}: too few healthy runs had what is judged to know false-alarm rates", width
-        )
+        yield from _labelled("note", f"{codes}: how often it is wrong on healthy runs is not known yet", width)
 
 
 def _judged_lines(report: Report, width: int, *, verbose: bool) -> Iterator[str]:

@@ -28,6 +28,7 @@ def canonical(name: str) -> str:
     return "/".join(word for word in normal_form(name).split("/") if word not in ("train", "training"))
 
 
+_FEWEST = 3  # common steps: a mean over the run that is logged once at its end is no history
 _OF_ANOTHER_AXIS = (StepUnit.EPOCH, StepUnit.LOG_CALL)
 
 
@@ -43,7 +44,7 @@ def difference(judged: Series, other: Series, *, precise: bool) -> str:
     mine, theirs = judged.clean(), other.clean()
     _, here, there = np.intersect1d(mine.steps, theirs.steps, return_indices=True)
     differs = ~agree(mine.values[here], theirs.values[there], precise=precise)
-    if not differs.any():
+    if not differs.any() or len(here) < _FEWEST:
         return ""
     first = int(np.flatnonzero(differs)[0])
     values = " against ".join(contrast(float(mine.values[here][first]), float(theirs.values[there][first])))

@@ -114,8 +114,12 @@ class Diverged(CurveRule):
             steps=(onset, curve.last_step) if rose else (onset,),
             confidence="low" if doubtful else "high",
             kind="rose" if rose else "climbed",
-            onset=Onset.on(curve.series, onset, "the loss rose") if rose else None,
+            onset=Onset.on(curve.series, self._began_to_rise(curve, onset), "the loss rose") if rose else None,
         )
+
+    def _began_to_rise(self, curve: Curve, onset: int) -> int:
+        """From where on all levels are clearly above the best: what is saved later may have a part of the rise."""
+        return min(onset, curve.left(curve.best.value + self.sigmas * curve.best.error))
 
     def _rose_steadily(self, curve: Curve) -> bool:
         """Whether it clearly rose to a multiple of its best level, little by little, for half of the run or more."""
@@ -127,12 +131,17 @@ class Diverged(CurveRule):
 
 def _message(curve: Curve, onset: int | None) -> str:
     """``onset``: where it rose for good; None where it climbed and came down."""
-    start, best, end = contrast(curve.outset.value, curve.best.value, curve.end.value)
+    start, best, end = contrast(_began(curve), curve.best.value, curve.end.value)
     if onset is None:
-        start, end, peak = contrast(curve.outset.value, curve.end.value, float(curve.series.values.max()))
+        start, end, peak = contrast(_began(curve), curve.end.value, float(curve.series.values.max()))
         return f"the loss climbed from {start} to {peak} at {curve.series.where(curve.peak_step)}; it ends at {end}"
     where = curve.series.where(onset)
-    return f"the loss rose at {where}, from {best} to {end}, and stayed there; it began at {start}"
+    return f"the loss rose at {where}, from about {best} to {end}, and stayed there; it began at {start}"
+
+
+def _began(curve: Curve) -> float:
+    """The first value that was logged, unless noise makes that no more than one of many."""
+    return curve.first.value if curve.first.surely_above(curve.outset.value) else curve.outset.value
 
 
 def _without_a_bound(curve: Curve, measured: dict[str, float | int]) -> Finding:

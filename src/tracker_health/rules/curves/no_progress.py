@@ -12,7 +12,7 @@ from tracker_health.report.result import Finding
 from tracker_health.rules.curves._undone import REMEDY, only_undone
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import contrast
+from tracker_health.text import contrast, number
 from tracker_health.words.verdict import Verdict
 
 
@@ -121,7 +121,8 @@ class NoProgress(CurveRule):
         if not sure and falls_likely(curve) and curve.kept.value >= least * scale:
             return Finding.passed(f"the {name} likely came down {levels}", measured, sure=False)
         if not sure and not curve.kept.surely_below(needed, LIKELY):
-            return Finding.skipped(f"noise may hide a descent of the {name} {levels}", measured)
+            noise = f"its levels are {levels}, the noise of one point is {number(curve.noise)}"
+            return Finding.skipped(f"noise may hide a descent of the {name}: {noise}", measured)
         flat = curve.kept.surely_below(needed) and not (sure or is_fine_tuning(evidence))
         return Finding(
             verdict=Verdict.FAIL if flat else Verdict.WARN,

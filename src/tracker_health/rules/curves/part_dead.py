@@ -77,7 +77,7 @@ class PartDead(Probe):
             many = 2 * len(still) >= len(parts) or kind == "reward"
             dead = died or (still if many else [])
             if dead and moving:
-                return _found(dead, len(parts), kind, died=bool(died))
+                return _found(dead, len(parts), kind, moving[0].name, died=bool(died))
         return Finding.passed("no part is still while another one moves", {"dead": 0})
 
     def _is_still(self, part: Series, kind: str) -> bool:
@@ -92,15 +92,15 @@ class PartDead(Probe):
         return len(alive) >= self.alive_share * len(part) and len(part) - last >= self.dead_share * len(part)
 
 
-def _found(dead: list[Series], parts: int, kind: str, *, died: bool) -> Finding:
+def _found(dead: list[Series], parts: int, kind: str, moving: str, *, died: bool) -> Finding:
     names = listing([f"{short_name(one.name)} ({one.values[-1]:g})" for one in dead])
     values = dead[0].values
     since = int(dead[0].steps[int(np.flatnonzero(values)[-1]) + 1]) if died else int(dead[0].steps[0])
     what = f"exactly 0 from {dead[0].where(since)} to the end" if died else f"one number at all {len(values)} points"
     return Finding(
         verdict=Verdict.WARN,
-        message=f"{len(dead)} of {count(parts, 'part')} of the {kind} {'is' if len(dead) == 1 else 'are'} {what}, "
-        f"while another one moves: {names}",
+        message=f"{count(len(dead), 'part')} of the {kind} {'is' if len(dead) == 1 else 'are'} {what}, "
+        f"while {short_name(moving)} moves: {names}",
         remedy="print how many samples count in that part, and its weight",
         measured={"dead": len(dead), "parts": parts},
         kind=kind,

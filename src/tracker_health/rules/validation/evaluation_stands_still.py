@@ -86,16 +86,16 @@ class EvaluationStandsStill(CurveRule):
         if loss is None or not self._stands(curve.series.values, equal):
             repeats = "is a new number" if equal == 1 else f"repeats {equal - 1} others"
             return Finding.passed(f"the last of {curve.points} evaluations {repeats}", measured)
-        since = 1.0 - equal / curve.points
-        before, after = loss.between(since, since), loss.end
+        step = int(curve.series.steps[-equal])
+        before, after = loss.at_step(step), loss.end
         digit = coarseness(value) / abs(value)
         needed = max(self.min_fall * abs(loss.start.value), self.digits * digit * abs(before.value))
         fell = (before - after).surely_above(needed)
         stopped = equal >= max(self.min_stopped, self.stopped_share * curve.points) and digit <= self.precision
-        step = int(curve.series.steps[-equal])
+        meanwhile = went(loss.logged_at(step), loss.logged_at(loss.last_step))
         said = (
             f"the validation loss is one number, {number(value)}, in the last {equal} of {curve.points} evaluations, "
-            f"from {curve.series.where(step)} on, while the training loss {went(before.value, after.value)}"
+            f"from {curve.series.where(step)} on, while the training loss {meanwhile}"
         )
         measured |= {"stands_at": value, "train_before": before.value, "train_after": after.value}
         if not (fell or stopped):

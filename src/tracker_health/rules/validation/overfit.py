@@ -111,8 +111,8 @@ class Overfit(CurveRule):
             message = f"{message}; the model was kept as it was best, at {curve.series.where(curve.best_step)} ({kept})"
             return Finding.passed(message, measured | {"kept": kept})
         if rose and self._went_on(train, curve.best_step):
-            lowest, end = contrast(best, curve.end.value)
-            over = f"from {lowest} at {curve.series.where(curve.best_step)} to {end}"
+            lowest, end = contrast(curve.best_value, curve.end.value)
+            over = f"from {lowest} at {curve.series.where(curve.best_step)} to about {end}"
             meanwhile = ", while the training loss did not rise" if train is not None else ""
             message = f"the validation loss rose {over}, over {count(late, 'evaluation')}{meanwhile}"
         elif train is not None and self._apart(curve, train):

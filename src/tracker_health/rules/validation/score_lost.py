@@ -102,11 +102,11 @@ class ScoreLost(Probe):
         if not ((lost and fall.value >= self.of_scale * scale) or only_fell):
             at_best = curve.end.value <= best.value
             return Finding.passed(f"{score.name} {ends(end, top, at_best=at_best, show=score.said)}", measured)
-        highest, last = contrast(top, end, show=score.said)
+        highest, last = contrast(sign * curve.best_value, end, show=score.said)
         where, said = curve.series.place(curve.best_step), curve.series.where(curve.best_step)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"{score.name} went from {highest} at about {said} to {last} at the end",
+            message=f"{score.name} went from {highest} at {said} to about {last} at the end",
             remedy=f"take the checkpoint at {where}; look at what the score measures and the loss does not",
             measured=measured,
             steps=(curve.best_step,),
