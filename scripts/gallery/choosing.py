@@ -154,12 +154,12 @@ def symptoms() -> list[Word]:
 
 
 def most_common_first(runs: Sequence[Judged]) -> list[Judged]:
-    """Runs that no rule flags, then the others by how many runs of the benchmark have the finding that heads them."""
+    """By how many runs of the benchmark have the finding that heads them; runs that no rule flags come last."""
 
     def frequency(one: Judged) -> tuple[bool, int]:
         diagnosis, flagged = one.usual.diagnosis, one.usual.findings
         about = diagnosis.about if diagnosis is not None else flagged[0].code if flagged else ""
-        return bool(flagged), -_runs_with({about})
+        return not flagged, -_runs_with({about})
 
     return sorted(runs, key=frequency)
 

@@ -11,8 +11,8 @@ _COLUMNS = 2
 _ABOUT = (
     "Find the picture that looks like your run. Each is a synthetic run that all rules and the diagnosis judged. Below "
     "it stand the rules that flag it and the cause that is named. Rules in brackets are informational by default. In "
-    "each part the runs that no rule flags come first, then what is most common in the "
-    "[benchmark](../accuracy-method.md)."
+    "each part what is most common in the [benchmark](../accuracy-method.md) comes first, and runs that no rule "
+    "flags come last."
 )
 _SYMPTOMS = (
     "The words that reports and the tag `health.symptoms` use, and the rules behind each. The most common come first: "
