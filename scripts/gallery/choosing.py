@@ -154,12 +154,13 @@ def symptoms() -> list[Word]:
 
 
 def most_common_first(runs: Sequence[Judged]) -> list[Judged]:
-    """By how many runs of the benchmark have the finding that heads them; runs that no rule flags come last."""
+    """By how many runs of the benchmark have the most common of their findings, and of equal ones those with few
+    findings; runs that no rule flags come last.
+    """
 
-    def frequency(one: Judged) -> tuple[bool, int]:
-        diagnosis, flagged = one.usual.diagnosis, one.usual.findings
-        about = diagnosis.about if diagnosis is not None else flagged[0].code if flagged else ""
-        return not flagged, -_runs_with({about})
+    def frequency(one: Judged) -> tuple[bool, int, int]:
+        codes = [finding.code for finding in one.usual.findings]
+        return not codes, -max((_runs_with({code}) for code in codes), default=0), len(codes)
 
     return sorted(runs, key=frequency)
 
