@@ -1,4 +1,5 @@
-"""Pages that show what commands print: each block below ``<!-- output of: COMMAND -->`` is printed anew.
+"""Pages that show what commands print: each block below ``<!-- output of: COMMAND -->`` is printed anew. With
+``(first N lines)`` after the command the rest is left out.
 
 Commands run one after the other, page by page, in a folder with the runs of ``example_runs`` and an MLflow store. Ids,
 times and the folder's own name are masked.
@@ -22,10 +23,13 @@ from example_runs import make_folders, make_store
 from tracker_health.cli import cli
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/getting-started.md", "docs/gate.md", "docs/sweep.md", "docs/automatic.md")
+PAGES = ("README.md", *(f"docs/{page}.md" for page in ("index", "getting-started", "gate", "sweep", "automatic")))
 """The pages that show output, from the root of the repository; the last one logs a run of its own to the store."""
 
-_BLOCK = re.compile(r"<!-- output of: (?P<command>.*?) -->\n```(?P<kind>\w+)\n.*?```\n", re.DOTALL)
+_BLOCK = re.compile(
+    r"(?P<head><!-- output of: (?P<command>.*?)(?: \(first (?P<most>\d+) lines\))? -->\n```(?P<kind>\w+)\n).*?```\n",
+    re.DOTALL,
+)
 _ID = re.compile(r"\b[0-9a-f]{32}\b")
 _SHOWN_IDS = [f"{digit}f2a9c0e7b1d4e5f8a6b7c8d9e0f1a2b" for digit in "378a5b4c9d"]
 _MASKS = (
@@ -66,8 +70,9 @@ def _block(found: re.Match[str], place: Path) -> str:
     lines = _masked(_output_of(shlex.split(command)), place).rstrip().splitlines()
     if command.startswith("sweep"):  # which takes runs in any order
         lines.sort(key=_by_verdict)
+    lines = [*lines[: int(found["most"])], "  ..."] if found["most"] else lines
     shown = [f"$ tracker-health {command}", *lines] if kind == "console" else lines
-    return f"<!-- output of: {command} -->\n```{kind}\n{chr(10).join(shown)}\n```\n"
+    return f"{found['head']}{chr(10).join(shown)}\n```\n"
 
 
 def _by_verdict(line: str) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -19,7 +20,7 @@ from gallery.page import symptoms_page
 
 from tracker_health.cli import cli
 from tracker_health.cli.group import HELP_ALL
-from tracker_health.diagnosis import CAUSES, Cause
+from tracker_health.diagnosis import CAUSE_GROUPS, CAUSES, Cause
 from tracker_health.readers.log_formats import text_forms
 from tracker_health.readers.log_formats.text_forms import FORMS
 from tracker_health.render.causes import Diagnosed, cause_page
@@ -42,7 +43,7 @@ def pages() -> dict[Path, str]:
     texts |= {DOCS / "rules" / f"{one.code}.md": retired_page(one, names) for one in retired.RETIRED}
     texts[DOCS / "rules" / "index.md"] = index(BUILT_IN, retired.RETIRED, retired.RETIRED_THRESHOLDS)
     texts |= {DOCS / "causes" / f"{cause.name}.md": cause_page(cause, _runs_of(cause)) for cause in CAUSES}
-    texts[DOCS / "causes" / "index.md"] = causes_index(CAUSES)
+    texts[DOCS / "causes" / "index.md"] = causes_index(CAUSE_GROUPS)
     texts[DOCS / "symptoms" / "index.md"] = symptoms_page(choosing.judged(), choosing.symptoms())
     texts[DOCS / "cli.md"] = command_reference()
     texts[DOCS / "add-a-form.md"] = forms()
@@ -57,16 +58,20 @@ def _noted(text: str) -> str:
 
 def navigation() -> str:
     """The site's settings, with every rule and cause in the navigation."""
-    groups: dict[str, list[str]] = {}
+    rules: dict[str, list[str]] = {}
     for probe in BUILT_IN:
-        groups.setdefault(group_of(probe), []).append(f"{probe.code} {probe.name}: rules/{probe.code}.md")
-    gone = [f"{one.code} {one.name}: rules/{one.code}.md" for one in retired.RETIRED]
-    lines = []
-    for title, entries in (*groups.items(), *([("Retired", gone)] if gone else [])):
-        lines += [f"- {title}:", *(f"    - {entry}" for entry in entries)]
-    text = SITE.read_text(encoding="utf-8")
-    text = _between(text, "rules", lines)
-    return _between(text, "causes", [f"- {cause.name}: causes/{cause.name}.md" for cause in CAUSES])
+        rules.setdefault(group_of(probe), []).append(f"{probe.code} {probe.name}: rules/{probe.code}.md")
+    if retired.RETIRED:
+        rules["Retired"] = [f"{one.code} {one.name}: rules/{one.code}.md" for one in retired.RETIRED]
+    causes = {
+        group: [f"{cause.name}: causes/{cause.name}.md" for cause in members] for group, members in CAUSE_GROUPS.items()
+    }
+    text = _between(SITE.read_text(encoding="utf-8"), "rules", _grouped(rules))
+    return _between(text, "causes", _grouped(causes))
+
+
+def _grouped(groups: Mapping[str, list[str]]) -> list[str]:
+    return [line for title, entries in groups.items() for line in (f"- {title}:", *(f"    - {one}" for one in entries))]
 
 
 def _between(text: str, name: str, lines: list[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tracker_health.config import Config
-from tracker_health.diagnosis import CAUSES, Facts, cause_named, diagnosis_of
+from tracker_health.diagnosis import CAUSE_GROUPS, CAUSES, Facts, cause_named, diagnosis_of
 from tracker_health.diagnosis._counts import Counts, counts
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series, TextLog, confirm
 from tracker_health.judge.engine import diagnose, needs_of
@@ -55,6 +55,12 @@ def test_every_cause_is_whole():
         assert cause_named(cause.name) is cause
     names = [sign.name for sign in SIGNS]
     assert len(set(names)) == len(names)
+
+
+def test_every_cause_is_in_one_group():
+    assert sorted(cause.name for group in CAUSE_GROUPS.values() for cause in group) == sorted(
+        cause.name for cause in CAUSES
+    )
 
 
 def test_signs_look_at_rules_and_kinds_that_there_are():

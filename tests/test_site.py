@@ -147,6 +147,7 @@ def test_the_site_builds_and_is_whole():
     site = ROOT / "build" / "site"
     pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
     assert len(pages) > len(BUILT_IN) + len(CAUSES)
+    assert (site / "search" / "search_index.js").exists(), "the search of a page that was opened from a folder"
     ids = {path: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in pages.items()}
     for path, text in pages.items():
         loaded = re.findall(r'<(?:script|img|iframe|link)\b[^>]*?(?:src|href)="([^"]+)"', text)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isfinite
+from pathlib import Path
 
 from gallery import checkpoints, curves
 from gallery.drawing import picture
@@ -20,6 +22,8 @@ from tracker_health.words.verdict import Verdict
 
 _MOST = 2
 """Runs of either kind on a rule's page."""
+
+_BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "faults" / "findings.jsonl"
 
 JUDGED_BY = Config(preset="strict", preview_votes=True, measure_only=frozenset())
 """Every rule says what it finds, whether it votes by default or not."""
@@ -131,9 +135,44 @@ def diagnosed_as(cause: str) -> list[tuple[Judged, Diagnosis]]:
     return sorted(found, key=lambda pair: surest[pair[1].certainty])[:_MOST]
 
 
-def symptoms() -> dict[str, list[type[Probe]]]:
-    """The rules for each symptom, in the order of the vocabulary."""
-    return {str(one): [probe for probe in BUILT_IN if probe.symptom is one] for one in Symptom}
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """A word of the vocabulary of symptoms, its rules, and in how many flagged runs of the benchmark one spoke."""
+
+    name: str
+    rules: Sequence[type[Probe]]
+    runs: int
+
+
+def symptoms() -> list[Word]:
+    """The vocabulary, the most common word first."""
+    words = []
+    for one in Symptom:
+        rules = [probe for probe in BUILT_IN if probe.symptom is one]
+        words.append(Word(name=str(one), rules=rules, runs=_runs_with({probe.code for probe in rules})))
+    return sorted(words, key=lambda word: -word.runs)
+
+
+def most_common_first(runs: Sequence[Judged]) -> list[Judged]:
+    """By how many runs of the benchmark have the most common of their findings, and of equal ones those with few
+    findings; runs that no rule flags come last.
+    """
+
+    def frequency(one: Judged) -> tuple[bool, int, int]:
+        codes = [finding.code for finding in one.usual.findings]
+        return not codes, -max((_runs_with({code}) for code in codes), default=0), len(codes)
+
+    return sorted(runs, key=frequency)
+
+
+@cache
+def flagged_runs() -> Sequence[KeysView[str]]:
+    """The codes of what was found in each flagged run with a known fault that the benchmark tunes on."""
+    return [json.loads(line)["found"].keys() for line in _BENCHMARK.read_text(encoding="utf-8").splitlines()]
+
+
+def _runs_with(codes: Collection[str]) -> int:
+    return sum(not found.isdisjoint(codes) for found in flagged_runs())
 
 
 def pictures() -> Iterator[tuple[str, str]]:

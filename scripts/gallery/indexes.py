@@ -32,6 +32,10 @@ _ABOUT_RULES = (
     "shown, and do not change a run's verdict by default. `tracker-health explain CODE` prints a page in short, "
     "`--full` all of it."
 )
+_ABOUT_CAUSES = (
+    "What a diagnosis can say of a run: one cause, how sure it is, and one thing to do. The groups go by where the "
+    "fault is."
+)
 
 
 def retired_page(rule: Retired, names: Mapping[str, str]) -> str:
@@ -83,17 +87,14 @@ def group_of(probe: type[Probe]) -> str:
     return GROUPS.get(package, "Other")
 
 
-def causes_index(causes: Iterable[Cause]) -> str:
+def causes_index(groups: Mapping[str, Iterable[Cause]]) -> str:
     """The Markdown page that lists the causes, and says how they are ranked."""
-    lines = [
-        "# The causes",
-        "",
-        "What a diagnosis can say of a run: one cause, how sure it is, and one thing to do.",
-        "",
-    ]
-    lines += ["| cause | what it is |", "|---|---|"]
-    lines += [f"| [{cause.name}]({cause.name}.md) | {cause.summary} |" for cause in causes]
-    lines += ["", "## How causes are ranked", "", HOW, "", "## What the signs go by", ""]
+    lines = ["# The causes", "", _ABOUT_CAUSES, ""]
+    for group, causes in groups.items():
+        lines += [f"## {group}", "", "| cause | what it is |", "|---|---|"]
+        lines += [f"| [{cause.name}]({cause.name}.md) | {cause.summary} |" for cause in causes]
+        lines.append("")
+    lines += ["## How causes are ranked", "", HOW, "", "## What the signs go by", ""]
     lines += [
         "Signs ask rules for what they found, and for their thresholds, as they are set. These numbers no rule has.",
         "",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from tracker_health.diagnosis._cause import Cause, Sign
 from tracker_health.diagnosis._facts import Facts
 from tracker_health.diagnosis._ranking import LEAD, LEAST, LIKELY, Ranked, certainty, explained, leader, rank
-from tracker_health.diagnosis.table import CAUSES
+from tracker_health.diagnosis.table import CAUSE_GROUPS, CAUSES
 from tracker_health.evidence import Evidence
 from tracker_health.report.result import ProbeResult
 from tracker_health.text import printable, sentence
@@ -21,6 +21,7 @@ from tracker_health.words.diagnosis import Action, Alternative, Certainty, Diagn
 
 __all__ = [
     "CAUSES",
+    "CAUSE_GROUPS",
     "LEAD",
     "LEAST",
     "LIKELY",

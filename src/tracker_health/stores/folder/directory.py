@@ -358,7 +358,7 @@ class DirectoryRun(TrackedRun):
                 "as in 'step 100 loss=0.52'"
             )
         if not self._seen:
-            return f"nothing to judge in it: it is empty; looked for {_LOOKED_FOR}"
+            return "nothing to judge in it: it is empty; give the folder that the training writes to"
         seen = f"no training log or checkpoint; seen: {unread_files(self.files, self._folder)}"
         if folder := folder_to_try(self.files):
             return f"nothing to judge in it: {seen}; give the folder of one run: {printable(folder, 100)}"

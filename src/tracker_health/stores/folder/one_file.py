@@ -42,4 +42,5 @@ class OneFileRun(ReadOnlyRun, DirectoryRun):
     def _nothing_found(self, log: TextLog | None) -> str:
         found = super()._nothing_found(log) if log is not None else ""
         begins = head_of(self.files[0], self._folder)
-        return found or f"nothing to judge in it: it reads neither as a training log nor as a checkpoint{begins}"
+        unread = f"nothing to judge in it: it reads neither as a training log nor as a checkpoint{begins}"
+        return found or f"{unread}; give a log, a checkpoint, or the folder of a run"
