@@ -117,7 +117,7 @@ def test_a_folder_has_a_page_of_each_run(runs, tmp_path):
     assert "8 of 9 runs that were judged are shown" in text
     links = Links(text).found
     assert sorted(links) == sorted(path.name for path in pages.iterdir() if path.name != "index.html")
-    assert {"run-0.html", "run-0-2.html"} <= {*links}
+    assert {f"{tmp_path.name}-run-0.html", f"{tmp_path.name}-run-0-2.html"} <= {*links}
     assert "<h1>" in (pages / "run-0-2.html").read_text()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from urllib.parse import unquote
 
 _ELLIPSIS = "…"
@@ -30,6 +30,13 @@ _WORD = re.compile(r"[A-Za-z'-]+[,:.]?")
 def short_name(name: object) -> str:
     """A name of the user's within a sentence."""
     return printable(name, NAME_WIDTH)
+
+
+def shortened(names: Sequence[str], limit: int) -> list[str]:
+    """Names of that many characters at most: their beginnings, unless the ends distinguish more of them."""
+    starts = [printable(one, limit) for one in names]
+    ends = [one if len(one) <= limit else _ELLIPSIS + one[1 - limit :] for one in map(printable, names)]
+    return ends if len(set(ends)) > len(set(starts)) else starts
 
 
 def printable(text: object, limit: int = 200) -> str:

@@ -531,7 +531,7 @@ def test_a_run_next_to_it_is_text_and_small(name):
     own = [series(role, HEALTHY, name=name if role == "train_loss" else role) for role in roles]
     terms = [series("loss_part", HEALTHY, name=f"loss_{n}") for n in range(9)]
     beside = Sibling(
-        name=name, verdict="pass", link="https://tracker/x", settings={f"{name}{n}": name for n in range(50)},
+        run=RunRef(store="directory", id="beside", name=name), name=name, verdict="pass", link="https://tracker/x", settings={f"{name}{n}": name for n in range(50)},
         series={role: series(role, HEALTHY + 1) for role in roles},
     )  # fmt: skip
     text, _ = page(replace(evidence(*own, *terms), siblings=(beside,)))

@@ -18,7 +18,9 @@ _NEAR_THE_END = 0.9  # of the evaluations, from where on the best one is called 
 _JUMP = 0.25  # of the descent: less does not catch the eye
 _MOST_ANSWERS = 2
 _SCORES = (*HELD_OUT, "train_accuracy", "train_auc")
-_RISE = frozenset((*REWARDS, *HIGHER, "train_accuracy", "train_auc"))
+RISES = frozenset((*REWARDS, *HIGHER, "train_accuracy", "train_auc"))
+"""Roles of metrics that are better the higher they are."""
+
 MAIN_ROLES = ("train_loss", *REWARDS, "val_loss", *_SCORES, OBJECTIVE_LOSS)
 """Which metric a run is known by: its loss, else its reward, else a score, else a loss that need not fall."""
 
@@ -53,7 +55,7 @@ def _course(evidence: Evidence) -> str:
             first, end = contrast(curve.first.value, curve.end.value)
             if first == end:
                 return f"{name} stays at {end}"
-            ending = "" if role == OBJECTIVE_LOSS else _ending(curve, role in _RISE)  # which need not fall
+            ending = "" if role == OBJECTIVE_LOSS else _ending(curve, role in RISES)  # which need not fall
             return f"{name} {first} -> {end}{ending}"
     return ""
 
