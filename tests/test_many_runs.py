@@ -118,7 +118,9 @@ def test_a_folder_has_a_page_of_each_run(runs, tmp_path):
     links = Links(text).found
     assert sorted(links) == sorted(path.name for path in pages.iterdir() if path.name != "index.html")
     assert {f"{tmp_path.name}-run-0.html", f"{tmp_path.name}-run-0-2.html"} <= {*links}
-    assert "<h1>" in (pages / "run-0-2.html").read_text()
+    page = (pages / f"{tmp_path.name}-run-0-2.html").read_text()
+    assert f"<b>{tmp_path.name}/run 0</b>" in page
+    assert Links(page).found[1] == "index.html"
 
 
 def test_a_page_links_what_annotate_left_in_the_folders(runs, tmp_path):

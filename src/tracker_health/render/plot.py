@@ -363,17 +363,18 @@ def _marks(marks: Sequence[Mark], axes: _Axes) -> Iterator[str]:
         width = _CHARACTER * len(mark.label)
         leftwards = x + 12 + width > axes.right + 20
         left = x - 12 - width if leftwards else x + 12
-        y = _free(taken, left, left + width, max(y - 8, _TOP + 12))  # above the line: it would strike it out
+        down = _LINE_HEIGHT if y < axes.height / 2 else -_LINE_HEIGHT  # never onto the axis
+        y = _free(taken, left, left + width, max(y - 8, _TOP + 12), down)  # above the line: it would strike it out
         taken.append((left, left + width, y))
         yield _label(x - 12 if leftwards else x + 12, y, mark.label, f"markt {mark.look}", "end" if leftwards else "")
 
 
-def _free(taken: Sequence[tuple[float, float, float]], left: float, right: float, y: float) -> float:
-    """The nearest height further down at which a label covers no other one."""
+def _free(taken: Sequence[tuple[float, float, float]], left: float, right: float, y: float, down: float) -> float:
+    """The nearest height, going ``down`` or up, at which a label covers no other one."""
     for _ in taken:
         for other_left, other_right, other in taken:
             if left < other_right and other_left < right and abs(other - y) < _LINE_HEIGHT:
-                y = other + _LINE_HEIGHT
+                y = other + down
     return y
 
 

@@ -30,8 +30,9 @@ _BY_CODE: Mapping[str, str] = {
 }
 _INSTEAD: Mapping[str, frozenset[str]] = {
     "train_loss": frozenset((OBJECTIVE_LOSS, *REWARDS, *HELD_OUT)),
-    "val_accuracy": frozenset(HELD_OUT),
-    "train_accuracy": frozenset(HELD_OUT),
+    "val_loss": frozenset(REWARDS),
+    "val_accuracy": frozenset((*REWARDS, *HELD_OUT)),
+    "train_accuracy": frozenset((*REWARDS, *HELD_OUT)),
 }
 """Roles that do for one that was not there: nobody is asked to log it next to them."""
 
@@ -151,4 +152,4 @@ def _way_for(skipped: SkippedProbe, report: Report) -> tuple[str, str] | None:
     """What a rule lacked and how to get it; None where that would not be asked of this training."""
     role = str(skipped.details.get("role", ""))
     there = {one.role for one in report.series if one.points > one.nonfinite}
-    return _WAYS.get(role) if there.isdisjoint(_INSTEAD.get(role, ())) else None
+    return _WAYS.get(role) if there.isdisjoint((role, *_INSTEAD.get(role, ()))) else None

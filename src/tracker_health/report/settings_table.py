@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tracker_health.text import number, printable
+from tracker_health.text import as_written, number, printable
 
 MOST_SETTINGS = 8
 _MOST_READ = 300  # of a run's params
 _CHARACTERS = 200
 _SHOWN, _HEADING, _DIGITS = 24, 24, 8
-_WHOLE = re.compile(r"^(-?\d+)\.0+$")
 _COMMON = 0.25  # share of the runs that must have it
 _OF_THE_TRAINING = re.compile(
     r"(?i)(^|[./_ -])(lr|learning_rate|rate|batch|batch_size|optim\w*|weight_decay|momentum|warmup\w*|dropout|clip\w*"
@@ -38,7 +37,7 @@ class SettingColumn:
 def kept_settings(params: Mapping[str, str]) -> dict[str, str]:
     """As much of a run's params as the table may need; 3000.0 is 3000."""
     few = sorted(params.items())[:_MOST_READ]
-    return {str(name)[:_CHARACTERS]: _WHOLE.sub(r"\1", str(value).strip()[:_CHARACTERS]) for name, value in few}
+    return {str(name)[:_CHARACTERS]: as_written(str(value).strip()[:_CHARACTERS]) for name, value in few}
 
 
 def differing_settings(runs: Sequence[Mapping[str, str]]) -> tuple[tuple[SettingColumn, ...], tuple[str, ...]]:

@@ -156,8 +156,9 @@ function makePlot(figure, data) {
       const leftwards = x + 12 + width > box.width - box.right + (box.narrow ? 0 : 20) && x - 12 - width > 0;
       const left = leftwards ? x - 12 - width : x + 12;
       let top = Math.max(y - 8, box.top + 12);
+      const down = y < height / 2 ? 16 : -16; // never onto the axis
       for (const _ of taken)
-        for (const [a, b, c] of taken) if (left < b && a < left + width && Math.abs(c - top) < 16) top = c + 16;
+        for (const [a, b, c] of taken) if (left < b && a < left + width && Math.abs(c - top) < 16) top = c + down;
       taken.push([left, left + width, top]);
       label(svg, leftwards ? x - 12 : x + 12, top, mark.t, `markt ${mark.c}`, leftwards ? "end" : "start");
     }
