@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tracker_health.cli import cli
-from tracker_health.report.settings_table import MOST_SETTINGS, differing_settings
+from tracker_health.report.settings_table import MOST_SETTINGS, differing_settings, kept_settings
 from tracker_health.words.order import ORDERS, Place
 from tracker_health.words.verdict import Verdict
 
@@ -134,6 +134,12 @@ def test_settings_that_differ_are_columns(runs, tmp_path):
     text = (tmp_path / "page.html").read_text()
     assert 'class="setting number" data-of="lr"' in text
     assert 'data-of="optimizer"' not in text
+
+
+def test_a_whole_number_is_shown_without_its_point():
+    columns, _ = differing_settings([kept_settings({"steps": text}) for text in ("3000.0", "2400", "0.5")])
+    assert columns[0].values == ("3000", "2400", "0.5")
+    assert differing_settings([kept_settings({"steps": text}) for text in ("3000.0", "3000")]) == ((), ())
 
 
 def test_which_settings_are_columns():
