@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tracker_health.cli import cli
-from tracker_health.report.settings_table import MOST_SETTINGS, differing_settings
+from tracker_health.report.settings_table import MOST_SETTINGS, differing_settings, kept_settings
 from tracker_health.words.order import ORDERS, Place
 from tracker_health.words.verdict import Verdict
 
@@ -117,8 +117,10 @@ def test_a_folder_has_a_page_of_each_run(runs, tmp_path):
     assert "8 of 9 runs that were judged are shown" in text
     links = Links(text).found
     assert sorted(links) == sorted(path.name for path in pages.iterdir() if path.name != "index.html")
-    assert {"run-0.html", "run-0-2.html"} <= {*links}
-    assert "<h1>" in (pages / "run-0-2.html").read_text()
+    assert {f"{tmp_path.name}-run-0.html", f"{tmp_path.name}-run-0-2.html"} <= {*links}
+    page = (pages / f"{tmp_path.name}-run-0-2.html").read_text()
+    assert f"<b>{tmp_path.name}/run 0</b>" in page
+    assert Links(page).found[1] == "index.html"
 
 
 def test_a_page_links_what_annotate_left_in_the_folders(runs, tmp_path):
@@ -132,6 +134,12 @@ def test_settings_that_differ_are_columns(runs, tmp_path):
     text = (tmp_path / "page.html").read_text()
     assert 'class="setting number" data-of="lr"' in text
     assert 'data-of="optimizer"' not in text
+
+
+def test_a_whole_number_is_shown_without_its_point():
+    columns, _ = differing_settings([kept_settings({"steps": text}) for text in ("3000.0", "2400", "0.5")])
+    assert columns[0].values == ("3000", "2400", "0.5")
+    assert differing_settings([kept_settings({"steps": text}) for text in ("3000.0", "3000")]) == ((), ())
 
 
 def test_which_settings_are_columns():

@@ -435,7 +435,7 @@ def compare(
     tracking_uri: str | None = None,
     only: Collection[Verdict] = (),
     sort: str = "verdict",
-    page_at: Callable[[Report, Callable[[], bytes]], str] | None = None,
+    page_at: Callable[[Report, Callable[[str], bytes]], str] | None = None,
 ) -> tuple[tuple[Outcome, ...], bytes]:
     """Judge runs, and make one page with all of them and their curves; nothing is written. A run that fails is a row
     with its error.
@@ -448,7 +448,7 @@ def compare(
         only: The page has runs with these verdicts; without any it has all.
         sort: By what its rows are sorted: ``verdict``, ``name`` or ``cause``.
         page_at: Gives the address of a run's own page, relative to the table, or "". It may call what it is given
-            with the report to get that page, as ``page_of_run`` makes it.
+            with the report to get that page, as ``page_of_run`` makes it; with the address of the table from there.
 
     Returns:
         What came of each run, also of those that are not on the page, and the page.
@@ -477,10 +477,10 @@ def compare(
     return tuple(outcomes), comparison_page(rows, title=title, judged=judged, sort=sort)
 
 
-def _page(evidence: Evidence | None, report: Report, config: Config) -> bytes:
+def _page(evidence: Evidence | None, report: Report, config: Config, all_runs: str) -> bytes:
     from tracker_health.render.attachments import page_of
 
-    return page_of(evidence, report, config.docs_url)[0]
+    return page_of(evidence, report, config.docs_url, all_runs)[0]
 
 
 def read_baseline(path: str | Path) -> Baseline:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from urllib.parse import unquote
 
 _ELLIPSIS = "…"
@@ -21,6 +21,7 @@ NAME_WIDTH = 60
 _DIGITS, _DIGITS_OF_SHARES, _DIGITS_WRITTEN, _MOST_DIGITS = 3, 2, 6, 12
 _NO_WORSE = 1e-4  # of a best level: an end so near to it is not worth another number
 _ROUNDING = 1e-10  # relative differences that are errors of arithmetic
+_WHOLE = re.compile(r"^(-?\d+)\.0+$")
 _PLAIN = re.compile(r"(-?\d+(?:\.(\d+))?)(?: |$)")
 
 _CAPITALIZED = re.compile(r"[A-Z][a-z'-]*[,:.]?")
@@ -30,6 +31,13 @@ _WORD = re.compile(r"[A-Za-z'-]+[,:.]?")
 def short_name(name: object) -> str:
     """A name of the user's within a sentence."""
     return printable(name, NAME_WIDTH)
+
+
+def shortened(names: Sequence[str], limit: int) -> list[str]:
+    """Names of that many characters at most: their beginnings, unless the ends distinguish more of them."""
+    starts = [printable(one, limit) for one in names]
+    ends = [one if len(one) <= limit else _ELLIPSIS + one[1 - limit :] for one in map(printable, names)]
+    return ends if len(set(ends)) > len(set(starts)) else starts
 
 
 def printable(text: object, limit: int = 200) -> str:
@@ -102,6 +110,11 @@ def number(value: float, digits: int = _DIGITS) -> str:
 def setting(value: float, digits: int = _DIGITS_WRITTEN) -> str:
     """A number that a user wrote, with all its digits: ``0.00015``."""
     return number(value, digits)
+
+
+def as_written(text: str) -> str:
+    """A setting as a person would write it: what a tracker has as ``3000.0`` is ``3000``."""
+    return _WHOLE.sub(r"\1", text)
 
 
 def percent(share: float, digits: int = _DIGITS_OF_SHARES, least: float = 0.1) -> str:

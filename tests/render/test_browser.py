@@ -116,6 +116,28 @@ def test_settings_sort_as_numbers_and_every_cell_is_printed(page):
     assert page.eval_on_selector_all("table.runs :is(th, td)", hidden) == 0
 
 
+def test_a_narrow_window_prints_a_wide_chart(page):
+    given, report = judged("run", LOSS)
+    page.set_content(page_of(given, report)[0].decode())
+    width = "document.querySelector('.plot').viewBox.baseVal.width"
+    narrow = page.evaluate(width)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert narrow < 400
+    assert page.evaluate(width) == 900
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(width) == narrow
+
+
+def test_the_script_writes_the_ticks_that_were_drawn(page):
+    page.set_viewport_size({"width": 1200, "height": 800})
+    for values in (9.2103 + LOSS * 1e-5, 0 * LOSS, LOSS):
+        given, report = judged("run", values)
+        text = page_of(given, report)[0].decode()
+        drawn = re.findall(r'class="tick"[^>]*text-anchor="end">([^<]*)<', text.split("</svg>")[0])
+        page.set_content(text)
+        assert page.locator(".plot").first.locator(".tick[text-anchor=end]").all_text_contents() == drawn
+
+
 def test_arrow_keys_read_values_and_plus_zooms(page):
     given, report = judged("run", LOSS)
     page.set_content(page_of(given, report)[0].decode())

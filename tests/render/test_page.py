@@ -28,6 +28,7 @@ from tracker_health.evidence import (
     TensorHeader,
     TensorState,
     Weights,
+    names_apart,
 )
 from tracker_health.judge.engine import diagnose
 from tracker_health.report.result import ErrorEntry, Report
@@ -45,7 +46,8 @@ from tracker_health.render.curves import plots_of
 from tracker_health.render.docs import help_on, help_on_cause
 from tracker_health.render.heat import heat_map
 from tracker_health.render.picture import run_card, run_picture
-from tracker_health.render.plot import draw
+from tracker_health.render.plot import draw, tick, value_ticks
+from tracker_health.render.questions import missing_from, not_applicable
 from tracker_health.rules.registry import probe_classes
 
 HOSTILE = [
@@ -531,7 +533,7 @@ def test_a_run_next_to_it_is_text_and_small(name):
     own = [series(role, HEALTHY, name=name if role == "train_loss" else role) for role in roles]
     terms = [series("loss_part", HEALTHY, name=f"loss_{n}") for n in range(9)]
     beside = Sibling(
-        name=name, verdict="pass", link="https://tracker/x", settings={f"{name}{n}": name for n in range(50)},
+        run=RunRef(store="directory", id="beside", name=name), name=name, verdict="pass", link="https://tracker/x", settings={f"{name}{n}": name for n in range(50)},
         series={role: series(role, HEALTHY + 1) for role in roles},
     )  # fmt: skip
     text, _ = page(replace(evidence(*own, *terms), siblings=(beside,)))
@@ -540,8 +542,70 @@ def test_a_run_next_to_it_is_text_and_small(name):
     aside = re.search(r'<aside class="compared">.*?</aside>', text, re.DOTALL).group(0)
     assert aside.count("<td>not set</td>") <= 20
     lines = data_of(text)["plots"][0]["lines"]
-    assert sum(line["c"] == "other" for line in lines) == 1
+    assert [line["c"] for line in lines if "other" in line["c"]] == ["other", "other val"]
     assert max(line["v"][0] for line in lines if line["c"] == "other") > 2.5
+
+
+def test_of_two_runs_next_to_it_that_are_called_alike_each_has_a_name_and_both_curves():
+    long = "a-name-that-is-too-long-for-the-legend-of-"
+    beside = [
+        Sibling(run=ref, name=name, verdict="pass", series={role: series(role, HEALTHY) for role in ("train_loss", "val_loss")})
+        for end in "xy"
+        for name in (f"{long}{end}",)
+        for ref in (RunRef(store="directory", id=name, name=name),)
+    ]  # fmt: skip
+    text, _ = page(replace(evidence(series("train_loss", HEALTHY)), siblings=tuple(beside)))
+    names = [line["t"] for line in data_of(text)["plots"][0]["lines"] if "other" in line["c"]]
+    assert len({*names}) == 4
+    assert sum(name.endswith(", val") for name in names) == 2
+    assert "Dashed: validation." in text
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders_or_ids():
+    refs = [RunRef(store="directory", id=f"/x/{seed}/a/run", name="run") for seed in "12"]
+    assert names_apart([*refs, refs[0]]) == ["1/a/run", "2/a/run", "1/a/run"]
+    assert names_apart(refs[:1]) == ["a/run"]
+    tracked = [RunRef(store="mlflow", id=f"{seed}" * 32, name="calm-owl") for seed in "12"]
+    assert names_apart(tracked) == ["calm-owl (11111111)", "calm-owl (22222222)"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(9.2103, 9.21035), (1e-7, 1e-7 + 1e-11), (0.0, 1.0), (-3.0, 2e7)])
+def test_no_two_ticks_look_alike(low, high):
+    ticks = [tick(value) for value in value_ticks(low, high, logarithmic=False)]
+    assert len({*ticks}) == len(ticks) > 2
+
+
+def test_an_axis_of_zeros_begins_at_0():
+    text, _ = page(evidence(series("train_loss", np.zeros(40))))
+    assert ">-0" not in re.search(r'<svg class="plot".*?</svg>', text, re.DOTALL).group(0)
+
+
+@pytest.mark.parametrize(
+    ("found", "unasked"),
+    [
+        (series("higher_better_val", 1 - HEALTHY / 3, name="mAP50"), "accuracy"),
+        (series("objective_loss", HEALTHY, name="ppo/loss/total"), "training loss"),
+        (series("train_reward", -HEALTHY), "validation loss"),
+    ],
+)
+def test_nobody_is_asked_for_what_the_run_has_another_metric_for(found, unasked):
+    _, report = page(evidence(found))
+    asked = missing_from(report)
+    assert unasked not in [one.what for one in asked]
+    codes = {code for one in asked for code in one.codes} | {one.code for one in not_applicable(report)}
+    assert codes == {one.code for one in report.skipped}
+
+
+def test_a_run_without_a_loss_has_the_numbers_of_its_main_metric():
+    reward = series("train_reward", -HEALTHY, name="mean_reward")
+    text, report = page(evidence(reward))
+    assert "final mean_reward" in text
+    assert "highest near step" in text
+    both = comparison_page([row_of(report, evidence(reward))], title="x").decode()
+    assert ">last value<" in both
+    assert ">curve<" in both
+    assert "Reward of all runs" in both
+    assert "mean_reward</small>" in both
 
 
 def test_what_was_not_there_is_listed_once_with_the_way_to_get_it():

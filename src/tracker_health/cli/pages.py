@@ -30,12 +30,12 @@ class Pages:
     folder: Path | None = None
     _taken: set[str] = field(default_factory=lambda: {_TABLE})
 
-    def page_at(self, report: Report, page: Callable[[], bytes]) -> str:
+    def page_at(self, report: Report, page: Callable[[str], bytes]) -> str:
         """Write the page of a run where each gets one; its address, or that of the page which the run has already."""
         if self.folder is None:
             return self._of_the_run(report)
-        name = self._free_name(report.run.name)
-        write_page(str(self.folder / name), page())
+        name = self._free_name(report.run.listed_name)
+        write_page(str(self.folder / name), page(_TABLE))
         return name
 
     def _of_the_run(self, report: Report) -> str:

@@ -42,6 +42,7 @@ from tracker_health.evidence.run import (
     RunRef,
     TextLog,
     Trouble,
+    names_apart,
 )
 from tracker_health.evidence.schedule import SavedSchedule
 from tracker_health.evidence.series import FloatArray, IntArray, Series, StepUnit, place_of
@@ -122,6 +123,7 @@ __all__ = [
     "is_of_the_end",
     "is_whole_multiple",
     "label_of",
+    "names_apart",
     "place_of",
     "plan_of",
     "planned_epochs",

@@ -11,6 +11,7 @@ import numpy as np
 from tracker_health.evidence.curve import FEWEST_LEVELS, Curve
 from tracker_health.evidence.plan import planned_epochs, planned_steps
 from tracker_health.evidence.progress import Progress
+from tracker_health.evidence.run import RunRef
 from tracker_health.evidence.series import FloatArray, Series, StepUnit
 from tracker_health.text import number, printable
 
@@ -82,10 +83,11 @@ class Course:
 class Sibling:
     """A run that another one is shown next to, where too few were named for a band.
 
-    ``link``: of its page or its report, empty for none. ``series``: by role, with few points, all of them finite.
-    ``settings``: all that are known, by name.
+    ``name``: unlike that of the others. ``link``: of its page or its report, empty for none. ``series``: by role, with
+    few points, all of them finite. ``settings``: all that are known, by name.
     """
 
+    run: RunRef
     name: str
     verdict: str
     link: str = ""

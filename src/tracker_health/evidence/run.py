@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -14,6 +15,8 @@ from tracker_health.words.stopped import Stop
 
 BEST_CHECKPOINT = "best_model_checkpoint"
 """The param that names the checkpoint that a trainer kept as its best."""
+
+_MOST_FOLDERS, _ID = 6, 8  # folders above a run, and characters of its id, that keep it apart from others of its name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +31,29 @@ class RunRef:
     @property
     def listed_name(self) -> str:
         """What it is called among others: of a folder with the one above it, as many are called ``run``."""
-        *above, name = PurePath(self.id).parts[-2:] or ("",)
-        return f"{above[0]}/{name}" if self.store == "directory" and above and name == self.name else self.name
+        return self.with_folders(1)
+
+    def with_folders(self, above: int) -> str:
+        """The name, of a folder with so many of those above it."""
+        *folders, name = PurePath(self.id).parts or ("",)
+        if self.store != "directory" or not folders or name != self.name:
+            return self.name
+        return PurePath(*folders[-above:], name).as_posix()
+
+
+def names_apart(runs: Sequence[RunRef]) -> list[str]:
+    """What runs are called next to each other: those of one name with more of the folders above them, or their id."""
+    names = [run.listed_name for run in runs]
+
+    def alike() -> set[str]:
+        different = {(name, run.id) for name, run in zip(names, runs, strict=True)}
+        return {name for name, times in Counter(name for name, _ in different).items() if times > 1}
+
+    for above in range(2, _MOST_FOLDERS):
+        again = alike()
+        names = [run.with_folders(above) if name in again else name for run, name in zip(runs, names, strict=True)]
+    again = alike()
+    return [f"{name} ({run.id[-_ID:]})" if name in again else name for run, name in zip(runs, names, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

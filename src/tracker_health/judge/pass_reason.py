@@ -17,7 +17,9 @@ _LEVEL, _MOVES = 0.02, 0.1  # of where it ends: what the last quarter has to bri
 _JUMP = 0.25  # of the descent: less does not catch the eye
 _MOST_ANSWERS = 2
 _SCORES = (*HELD_OUT, "train_accuracy", "train_auc")
-_RISE = frozenset((*REWARDS, *HIGHER, "train_accuracy", "train_auc"))
+RISES = frozenset((*REWARDS, *HIGHER, "train_accuracy", "train_auc"))
+"""Roles of metrics that are better the higher they are."""
+
 MAIN_ROLES = ("train_loss", *REWARDS, "val_loss", *_SCORES, OBJECTIVE_LOSS)
 """Which metric a run is known by: its loss, else its reward, else a score, else a loss that need not fall."""
 
@@ -52,7 +54,7 @@ def _course(evidence: Evidence) -> str:
             first, end, extreme = contrast(*_logged(evidence, role))
             if first == end == extreme:
                 return f"{name} stays at {end}"
-            ending = "" if role == OBJECTIVE_LOSS else _ending(curve, role in _RISE)  # which need not fall
+            ending = "" if role == OBJECTIVE_LOSS else _ending(curve, role in RISES)  # which need not fall
             way = f" by way of {extreme}" if extreme not in (first, end) else ""
             return f"{name} {first} -> {end}{way}{ending}"
     return ""
@@ -77,8 +79,8 @@ def _logged(evidence: Evidence, role: str) -> tuple[float, float, float]:
     """
     values = evidence.first(role).clean().finite().values
     first, last = float(values[0]), float(values[-1])
-    worst = float(values.min() if role in _RISE else values.max())
-    return first, last, worst if (last <= first if role in _RISE else last >= first) else last
+    worst = float(values.min() if role in RISES else values.max())
+    return first, last, worst if (last <= first if role in RISES else last >= first) else last
 
 
 def _held_out(evidence: Evidence, passed: Mapping[str, ProbeResult]) -> Iterator[str]:

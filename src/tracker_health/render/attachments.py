@@ -43,17 +43,17 @@ def attachments(evidence: Evidence, report: Report, docs_url: str = "") -> Attac
     return Attachments(files=files, missing=missing[0] if missing else "")
 
 
-def page_of(evidence: Evidence | None, report: Report, docs_url: str = "") -> tuple[bytes, str]:
+def page_of(evidence: Evidence | None, report: Report, docs_url: str = "", all_runs: str = "") -> tuple[bytes, str]:
     """The page of a run, and why there are no charts in it, or "". ``evidence``: None where nothing could be read.
-    ``docs_url``: the base of its links, empty for none.
+    ``docs_url``: the base of its links, empty for none. ``all_runs``: the address of the page of all runs, "" for none.
 
     Raises:
         MissingExtra: jinja2 is not installed.
     """
     try:
-        return report_page(report, evidence, docs_url=docs_url), ""
+        return report_page(report, evidence, docs_url=docs_url, all_runs=all_runs), ""
     except MissingExtra:
         raise
     except Exception as error:  # noqa: BLE001  whatever a run's values do to arithmetic
         missing = f"no charts: {described(error)}"
-        return report_page(report, without_pictures=missing, docs_url=docs_url), missing
+        return report_page(report, without_pictures=missing, docs_url=docs_url, all_runs=all_runs), missing

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray
-from tracker_health.render.page import Chart, link_of, render
+from tracker_health.evidence import Evidence, FloatArray, names_apart
+from tracker_health.render.curves import kind_of, main_series
+from tracker_health.render.page import Chart, link_of, only_remedy, render
 from tracker_health.render.plot import Line, Plot, draw
 from tracker_health.render.thinning import Places, thin
 from tracker_health.report.result import Report
 from tracker_health.report.settings_table import differing_settings, kept_settings
-from tracker_health.text import count, printable, split_sentence
+from tracker_health.text import count, short_name, shortened, split_sentence
 from tracker_health.words.order import ORDERS
 from tracker_health.words.verdict import Verdict
 
@@ -24,14 +25,16 @@ _MOST_DRAWN = 300
 _MOST_POINTS = 4_500  # of all lines together, so that the page stays small
 _MOST_LABELS = 14
 _NAME_CHARACTERS = 32
+_LOSS = "Loss"
 _HIGHEST = 1e6  # times the middle of all values: what is higher would flatten the other curves
 
 
 @dataclass(frozen=True, kw_only=True)
-class LossCurve:
-    """A run's loss, thinned and finite, and what was made of the run."""
+class MainCurve:
+    """A run's main metric, thinned and finite, and what was made of the run. ``of``: what kind of metric it is."""
 
     name: str
+    of: str
     steps: Places
     values: FloatArray
     verdict: Verdict
@@ -39,13 +42,16 @@ class LossCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRow:
-    """One run of the table: its report, and as much of its loss as a small picture needs. ``last``: its last value,
-    finite or not; ``span``: the first and last step at which it was logged. ``settings``: its params; ``page``: where
-    its report is, relative to the table, or "".
+    """One run of the table: its report, and as much of its main metric as a small picture needs. ``metric``: its name,
+    of a loss ""; ``last``: its last value, finite or not; ``span``: the first and last step at which it was logged.
+    ``settings``: its params; ``page``: where its report is, relative to the table, or "". ``name``: what it is called
+    among the others.
     """
 
     report: Report
-    curve: LossCurve | None
+    curve: MainCurve | None
+    name: str = ""
+    metric: str = ""
     last: float | None = None
     span: tuple[int, int] = (0, 0)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -64,6 +70,11 @@ class RunRow:
     def cause(self) -> str:
         """The cause that the run was diagnosed with, or ""."""
         return self.report.diagnosis.cause if self.report.diagnosis is not None else ""
+
+    @property
+    def action(self) -> str:
+        """The one thing to try, or ""."""
+        return self.report.diagnosis.action.in_short if self.report.diagnosis is not None else only_remedy(self.report)
 
     @property
     def why(self) -> tuple[str, str]:
@@ -85,17 +96,18 @@ class RunRow:
 def row_of(report: Report, evidence: Evidence | None, page: str = "") -> RunRow:
     """A run's row; what is kept of its evidence does not grow with it. ``page``: as ``RunRow`` has it."""
     settings = {} if evidence is None else kept_settings(evidence.info.params)
-    series = None if evidence is None else evidence.find("train_loss") or evidence.find("val_loss")
+    series = None if evidence is None else main_series(evidence)
     points = None if series is None else series.clean()
     if points is None or not len(points):
         return RunRow(report=report, curve=None, settings=settings, page=page)
-    finite, curve = points.finite(), None
+    finite, curve, kind = points.finite(), None, kind_of(points)
     if len(finite):
         steps, values = thin(finite.steps, finite.values, _BUCKETS)
-        curve = LossCurve(name=report.run.listed_name, steps=steps, values=values, verdict=report.verdict)
+        curve = MainCurve(name=report.run.listed_name, of=kind, steps=steps, values=values, verdict=report.verdict)
     span = int(points.steps[0]), int(points.steps[-1])
     last = float(points.values[-1])
-    return RunRow(report=report, curve=curve, last=last, span=span, settings=settings, page=page)
+    metric = "" if kind == _LOSS else short_name(points.name)
+    return RunRow(report=report, curve=curve, metric=metric, last=last, span=span, settings=settings, page=page)
 
 
 def comparison_page(
@@ -115,10 +127,12 @@ def comparison_page(
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    ordered = sorted(rows, key=lambda row: ORDERS[sort](row.report.place))
+    ordered = _named_apart(sorted(rows, key=lambda row: ORDERS[sort](row.report.place)))
     shown = Counter(row.report.verdict for row in ordered)
     settings, more_settings = differing_settings([row.settings for row in ordered])
-    drawn = [(str(place), row.curve) for place, row in enumerate(ordered) if row.curve is not None]
+    curves = [(str(place), row.curve) for place, row in enumerate(ordered) if row.curve is not None]
+    kinds = Counter(curve.of for _, curve in curves).most_common(1)
+    drawn = [one for one in curves if one[1].of == kinds[0][0]]
     plot = overlay(drawn[:_MOST_DRAWN]) if drawn else None
     codes = Counter(finding.code for row in ordered for finding in row.report.findings)
     return render(
@@ -137,7 +151,17 @@ def comparison_page(
         codes=[(code, amount, _name_of(code, ordered)) for code, amount in sorted(codes.items())],
         chart=None if plot is None else Chart(plot=plot, svg=draw(plot)),
         undrawn=max(0, len(drawn) - _MOST_DRAWN),
+        others=len(curves) - len(drawn),
+        are_losses=not any(row.metric for row in ordered),
     )
+
+
+def _named_apart(rows: Sequence[RunRow]) -> list[RunRow]:
+    names = names_apart([row.report.run for row in rows])
+    curves = [
+        None if row.curve is None else replace(row.curve, name=name) for row, name in zip(rows, names, strict=True)
+    ]
+    return [replace(row, name=name, curve=curve) for row, name, curve in zip(rows, names, curves, strict=True)]
 
 
 def _ordered(counts: Counter[Verdict]) -> list[tuple[Verdict, int]]:
@@ -148,8 +172,8 @@ def _name_of(code: str, rows: Sequence[RunRow]) -> str:
     return next(finding.name for row in rows for finding in row.report.findings if finding.code == code)
 
 
-def overlay(curves: Sequence[tuple[str, LossCurve]]) -> Plot:
-    """Many runs' losses over each other, each with the key of its row: those with findings in colour and on top. As
+def overlay(curves: Sequence[tuple[str, MainCurve]]) -> Plot:
+    """One metric of many runs, each curve each with the key of its row: those with findings in colour and on top. As
     many are labelled where they end as there is room for, the worst and the best first.
     """
     by_rank = sorted(curves, key=lambda one: one[1].verdict.rank)
@@ -157,17 +181,17 @@ def overlay(curves: Sequence[tuple[str, LossCurve]]) -> Plot:
     labelled = _labelled(curves)
     top = _HIGHEST * float(np.median(np.abs(np.concatenate([curve.values for _, curve in curves]))))
     lines = []
-    for key, curve in by_rank:
+    names = shortened([curve.name for _, curve in by_rank], _NAME_CHARACTERS)
+    for name, (key, curve) in zip(names, by_rank, strict=True):
         steps, values = thin(curve.steps, np.minimum(curve.values, top) if top else curve.values, min(budget, _BUCKETS))
-        name = printable(curve.name, _NAME_CHARACTERS)
         label = name if key in labelled else ""
         lines.append(Line(name=name, label=label, steps=steps, values=values, look=str(curve.verdict), key=key))
     counts = [(verdict, sum(curve.verdict is verdict for _, curve in curves)) for verdict in Verdict]
     told = ", ".join(f"{amount} {verdict}" for verdict, amount in counts if amount)
     return Plot(
         name="losses",
-        title="Loss of all runs",
-        description=f"The losses of {count(len(curves), 'run')} over each other: {told}.",
+        title=f"{curves[0][1].of} of all runs",
+        description=f"{curves[0][1].of} of {count(len(curves), 'run')} over each other: {told}.",
         lines=tuple(lines),
         buckets=budget,
         height=340.0,
@@ -176,7 +200,7 @@ def overlay(curves: Sequence[tuple[str, LossCurve]]) -> Plot:
     )
 
 
-def _labelled(curves: Sequence[tuple[str, LossCurve]]) -> set[str]:
+def _labelled(curves: Sequence[tuple[str, MainCurve]]) -> set[str]:
     """The keys of the lines that get a label: half for the worst verdicts, half for the lowest ends."""
     worst = sorted(curves, key=lambda one: -one[1].verdict.rank)
     best = sorted(curves, key=lambda one: float(one[1].values[-1]))
@@ -188,7 +212,7 @@ def _labelled(curves: Sequence[tuple[str, LossCurve]]) -> set[str]:
     return chosen
 
 
-def _points(curve: LossCurve, span: tuple[int, int]) -> str:
+def _points(curve: MainCurve, span: tuple[int, int]) -> str:
     """Of a loss that spans orders of magnitude, the logarithm. What is not finite leaves its place empty."""
     heights = _scaled(np.log(curve.values) if _spans_orders(curve.values) else curve.values)
     places = (curve.steps - span[0]) / max(1.0, float(span[1]) - float(span[0]))

@@ -15,7 +15,7 @@ from tracker_health.judge.pass_reason import MAIN_ROLES
 from tracker_health.render.plot import Area, Band, Line, Mark, Plot, Reference
 from tracker_health.render.thinning import level, stretches
 from tracker_health.report.result import ProbeResult, Report
-from tracker_health.text import contrast, count, number, printable, setting, short_name
+from tracker_health.text import contrast, count, number, printable, setting, short_name, shortened
 from tracker_health.words.verdict import Verdict
 
 _MOST_PLOTS = 8  # besides the first
@@ -89,6 +89,11 @@ def main_plot(evidence: Evidence, report: Report) -> Plot | None:
     return _plot(subjects[0], evidence, report, is_main=True) if subjects else None
 
 
+def main_series(evidence: Evidence) -> Series | None:
+    """The metric that a run is known by."""
+    return next((one for role in MAIN_ROLES if (one := evidence.find(role)) is not None), None)
+
+
 def _subjects(evidence: Evidence, report: Report) -> list[_Subject]:
     """What is drawn: first what findings are about, then what a run is read for."""
     chosen: dict[str, _Subject] = {}
@@ -102,7 +107,7 @@ def _subjects(evidence: Evidence, report: Report) -> list[_Subject]:
             subject.is_small = is_small or len(subjects) > 1
             chosen.setdefault(name, subject).findings.extend(findings)
 
-    main = next((one for role in MAIN_ROLES if (one := evidence.find(role)) is not None), None)
+    main = main_series(evidence)
     if main is not None and not any(one.about for one in report.headline_first[:1]):
         add([main])  # what the headline is about is no series
     for finding in report.headline_first:
@@ -156,6 +161,7 @@ def _plot(subject: _Subject, evidence: Evidence, report: Report, *, is_main: boo
     references = (*_chance(report, subject), *_usual_references(rates))
     bands = tuple(band for series in subject.series for band in _bands(series))
     marks = [mark for finding in subject.findings for mark in _marks_of(finding, subject, references, bands)]
+    others = () if subject.is_small and not is_main else tuple(_siblings(evidence, subject))
     title = _title(subject)
     said = "".join(f" {one.label}." for one in references)
     plot = Plot(
@@ -175,21 +181,34 @@ def _plot(subject: _Subject, evidence: Evidence, report: Report, *, is_main: boo
         areas=areas,
         unit=_unit(main),
         logarithmic=True if rates is not None else None,
-        note=" ".join(_notes(held=bool(held_out), band=bool(usual), rates=rates is not None)),
+        note=" ".join(
+            _notes(
+                held=any("val" in one.look for one in others) or bool(held_out),
+                band=bool(usual),
+                rates=rates is not None,
+            )
+        ),
         codes=tuple(one.code for one in subject.findings),
         is_small=subject.is_small and not is_main,
     )
     if not is_main:
         plot = replace(plot, **(_SMALL if subject.is_small else _MEDIUM))
     plot = _by_owner(plot, main.axis)
-    return plot if plot.is_small else replace(plot, lines=(*plot.lines, *_siblings(evidence, main)))
+    return replace(plot, lines=(*plot.lines, *others))
 
 
-def _siblings(evidence: Evidence, main: Series) -> Iterator[Line]:
-    """The same metric of the runs that this one is shown next to, where they count alike."""
-    for sibling in evidence.siblings:
-        series = sibling.series.get(main.role or "")
-        if series is None or not len(series) or _unit(series) != _unit(main):
+def _siblings(evidence: Evidence, subject: _Subject) -> Iterator[Line]:
+    """The same metrics of the runs that this one is shown next to, where they count alike."""
+    names = shortened([one.name for one in evidence.siblings], _NAME_CHARACTERS - 3)  # and ", val"
+    of_training, *_ = wanted = [one.role or "" for one in subject.series]
+    found = [
+        (name, role, series)
+        for name, sibling in zip(names, evidence.siblings, strict=True)
+        for role in dict.fromkeys((*wanted, _PAIRS.get(of_training, of_training)))
+        if (series := sibling.series.get(role)) is not None and len(series)
+    ]
+    for name, role, series in found:
+        if _unit(series) != _unit(subject.series[0]):
             continue
         middle = (
             level(series.steps, series.values, _FEW_BLOCKS)
@@ -197,9 +216,17 @@ def _siblings(evidence: Evidence, main: Series) -> Iterator[Line]:
             else (np.empty(0), np.empty(0))
         )
         steps, values = middle if len(middle[0]) else (series.steps, series.values)
-        name = printable(sibling.name, _NAME_CHARACTERS)
         places = steps if series.axis is None else series.axis.spread(steps)
-        yield Line(name=name, label=name, steps=places, values=values, look="other")
+        held_out = role != of_training
+        label = f"{name}, val" if held_out else name
+        yield Line(name=label, label=label, steps=places, values=values, look="other val" if held_out else "other")
+
+
+def kind_of(series: Series) -> str:
+    """What kind of metric it is, as runs have it in common: any loss is one, and so is any reward."""
+    role = series.role or ""
+    title = _TITLES.get(role) or short_name(series.name)
+    return "Loss" if role in ("train_loss", "val_loss") else title
 
 
 def _title(subject: _Subject) -> str:
@@ -340,7 +367,8 @@ def _marks(finding: ProbeResult, series: Series, bands: Sequence[Band], main: Se
         said = f"{on.place(step)} ({finding.code})"
         if value is not None and (shown := _as_said(finding.message, value)):
             said = f"{shown} at {said}"
-        yield Mark(step=step, value=value, label="" if told else said, look=look)
+        more = "" if value is not None else on.place(step)  # without a ring the line says nothing
+        yield Mark(step=step, value=value, label=more if told else said, look=look)
         told = True
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tracker_health.evidence import Evidence
-from tracker_health.render.curves import clean
+from tracker_health.judge.pass_reason import RISES
+from tracker_health.render.curves import clean, main_series
 from tracker_health.report.result import Report
-from tracker_health.text import contrast, count, number, percent, printable
+from tracker_health.roles import OBJECTIVE_LOSS
+from tracker_health.text import contrast, count, number, percent, printable, short_name
 from tracker_health.words.ending import Ended
 from tracker_health.words.verdict import Verdict
 
@@ -36,31 +38,34 @@ class Fact:
 
 def facts_of(evidence: Evidence, report: Report) -> tuple[Fact, ...]:
     """The facts that are known; of what is not known there is none."""
-    found = [*_losses(evidence, report), *_steps(evidence), *_read(report), *_rules(report)]
-    return (*found, *_times(evidence), *_ending(report))
+    found = [*_metrics(evidence, report), *_steps(evidence), *_rules(report), *_times(evidence), *_ending(report)]
+    return (*found, *_read(report))  # last the long one: it fills its row
 
 
-def _losses(evidence: Evidence, report: Report) -> Iterator[Fact]:
-    bad = report.verdict is Verdict.FAIL
-    for role, name in _NAMES.items():
+def _metrics(evidence: Evidence, report: Report) -> Iterator[Fact]:
+    """The losses, and the metric that the run is known by where that is none of them."""
+    bad, main = report.verdict is Verdict.FAIL, main_series(evidence)
+    leads = (main.role or "") if main is not None else ""
+    for role in dict.fromkeys((leads, *_NAMES)):
         series, curve = clean(evidence, role), evidence.curve(role)
         if series is None:
             continue
+        name, rises = _NAMES.get(role) or short_name(series.name), role in RISES
         last, finite = float(series.values[-1]), series.finite()
         level = last if curve is None or not math.isfinite(last) else curve.end.value
-        best = level if curve is None else curve.best.value
+        turned = curve.upside_down if curve is not None and rises else curve
+        best = level if turned is None else 0.0 - turned.best.value if rises else turned.best.value
         ended, lowest = contrast(level, best)
         where = f"started at {number(float(finite.values[0]))}" if len(finite) else "never finite"
         if curve is not None and math.isfinite(last):
             where = f"{where}; last value {number(last)}"
         elif len(finite) and not math.isfinite(last):
             where = f"last finite {number(float(finite.values[-1]))} at {finite.place(finite.steps[-1])}"
-        is_bad = not math.isfinite(last) or (bad and role == "train_loss")
+        is_bad = not math.isfinite(last) or (bad and role == leads)
         yield Fact(label=f"final {name}", value=ended, more=where, bad=is_bad)
-        if curve is not None:
-            yield Fact(label=f"best {name}", value=lowest, more=f"lowest near {series.place(curve.best_step)}")
-        if role == "train_loss":
-            bad = False
+        if turned is not None and role != OBJECTIVE_LOSS:  # which need not fall
+            where = f"{'highest' if rises else 'lowest'} near {series.place(turned.best_step)}"
+            yield Fact(label=f"best {name}", value=lowest, more=where)
 
 
 def _steps(evidence: Evidence) -> Iterator[Fact]:
@@ -72,7 +77,7 @@ def _steps(evidence: Evidence) -> Iterator[Fact]:
         yield Fact(label=unit, value=value, more=done, bad=progress.fraction < 0.9 and not progress.snapshot)
     elif evidence.optimizer_steps is not None:
         yield Fact(label="optimizer steps", value=str(evidence.optimizer_steps), more="the plan is not known")
-    elif (series := clean(evidence, "train_loss") or clean(evidence, "val_loss")) is not None:
+    elif (series := main_series(evidence)) is not None and len(series):
         yield Fact(label="last step logged", value=str(int(series.steps[-1])), more="the plan is not known")
 
 

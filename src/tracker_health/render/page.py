@@ -71,7 +71,7 @@ class Chart:
     @property
     def has_validation(self) -> bool:
         """Whether there is a second curve to hide."""
-        return any(line.look.startswith("val") for line in self.plot.lines)
+        return any("val" in line.look.split() for line in self.plot.lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +100,16 @@ class ReportStep:
 
 
 def report_page(
-    report: Report, evidence: Evidence | None = None, *, without_pictures: str = "", docs_url: str = ""
+    report: Report,
+    evidence: Evidence | None = None,
+    *,
+    without_pictures: str = "",
+    docs_url: str = "",
+    all_runs: str = "",
 ) -> bytes:
     """The page of one run's report. ``evidence``: what was read of the run, for its curves and facts. A report that was
     read from a file has none. ``without_pictures``: why there are none. ``docs_url``: the base of links to rules and
-    causes, empty for none.
+    causes, empty for none. ``all_runs``: the address of the page of all runs, "" for none.
 
     Raises:
         MissingExtra: jinja2 is not installed.
@@ -135,10 +140,11 @@ def report_page(
         headline=headline,
         lead=lead,
         confidence=_confidence(report),
-        remedy=_only_remedy(report),
+        remedy=only_remedy(report),
         experiment=known.info.experiment,
         when=_when(known),
         link=link_of(report),
+        all_runs=all_runs,
         facts=facts_of(known, report),
         first=first,
         charts=[one for one in after if not one.plot.is_small],
@@ -213,7 +219,7 @@ def _confidence(report: Report) -> str:
     return f"{said}: {', '.join(places[:-1])} and {places[-1]} agree."
 
 
-def _only_remedy(report: Report) -> str:
+def only_remedy(report: Report) -> str:
     """Of a run without a diagnosis what its worst finding asks for."""
     return next((one.remedy for one in report.findings if one.remedy), "")
 

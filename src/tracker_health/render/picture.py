@@ -191,7 +191,7 @@ def _draw_line(axes: Axes, line: Line) -> None:
         marker = "o" if len(values) < _FEW_POINTS and looks[0] != "usual" and "level" not in looks else ""
         axes.plot(
             steps, values, marker=marker, ms=3.5, color=_BY_LOOK[looks[0]], lw=weight,
-            alpha=0.55 if "noisy" in looks else 1.0, ls="--" if looks[0] == "val" or looks == ["usual"] else "-",
+            alpha=0.55 if "noisy" in looks else 1.0, ls="--" if "val" in looks or looks == ["usual"] else "-",
         )  # fmt: skip
 
 
@@ -200,7 +200,8 @@ def _draw_marks(axes: Axes, marks: tuple[Mark, ...]) -> None:
     first, last = axes.get_xlim()
     for mark in marks:
         colour = _BY_LOOK[mark.look]
-        axes.axvline(mark.step, color=colour, lw=1, ls=(0, (4, 3)), alpha=0.7, zorder=1)
+        if mark.has_line:
+            axes.axvline(mark.step, color=colour, lw=1, ls=(0, (4, 3)), alpha=0.7, zorder=1)
         if mark.value is not None:
             value = float(np.clip(mark.value, -LARGEST, LARGEST))
             axes.plot([mark.step], [value], "o", ms=8, mfc="none", mec=colour, mew=1.8, zorder=4, clip_on=False)

@@ -29,6 +29,9 @@ _LOGARITHMIC = 50.0  # highest over lowest, from which a linear axis hides the l
 LARGEST = 1e100
 _DEEPEST = 1e-6  # of the highest value: a logarithmic axis goes no further down
 _MARGIN = 0.04
+_LONG = 1e7  # written with an exponent
+_ROUNDING = 1e-7  # of the height: a curve that spans less is constant
+_END_CHARACTERS = 26  # of a bold label, in the room for names of lines
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,6 +57,11 @@ class Mark:
     value: float | None
     label: str
     look: str = "fail"
+
+    @property
+    def has_line(self) -> bool:
+        """Whether a line goes through it: one that nothing explains would puzzle."""
+        return bool(self.label) or self.value is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,9 +258,9 @@ class _Axes:
         if logarithmic:
             known = np.log10(known[known > max(0.0, _DEEPEST * float(known.max()))])
         low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-        margin = _MARGIN * (high - low) if high > low else 0.05 * abs(high) or 1.0
+        low, high = _widened(low, high)
         width, right = (_SMALL_WIDTH, _SMALL_RIGHT) if plot.is_small else (WIDTH, _RIGHT)
-        return cls(first, last, low - margin, high + margin, logarithmic, plot.height, width, width - right)
+        return cls(first, last, low, high, logarithmic, plot.height, width, width - right)
 
     def x(self, step: float) -> float:
         share = (step - self.first) / (self.last - self.first)
@@ -264,6 +272,15 @@ class _Axes:
         # Halves, since the difference of two floats may be none.
         share = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
         return self.height - _BOTTOM - min(1.0, max(0.0, share)) * (self.height - _TOP - _BOTTOM)
+
+
+def _widened(low: float, high: float) -> tuple[float, float]:
+    """What an axis shows for values from ``low`` to ``high``: some more, and for 0 alone 0 to 1."""
+    if low == high == 0:
+        return -_MARGIN, 1.0
+    spans = high / 2 - low / 2 > _ROUNDING / 2 * max(abs(low), abs(high))
+    margin = _MARGIN * (high - low) if spans else 0.05 * max(abs(low), abs(high))
+    return low - margin, high + margin
 
 
 def draw(plot: Plot) -> str:
@@ -336,9 +353,9 @@ def _marks(marks: Sequence[Mark], axes: _Axes) -> Iterator[str]:
     taken: list[tuple[float, float, float]] = []
     for mark in marks:
         x, y = axes.x(mark.step), _TOP + 10 if mark.value is None else axes.y(mark.value)
-        yield (
-            f'<line class="at {mark.look}" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP:.0f}" y2="{axes.height - _BOTTOM:.0f}"/>'
-        )
+        if mark.has_line:
+            ends = f'y1="{_TOP:.0f}" y2="{axes.height - _BOTTOM:.0f}"'
+            yield f'<line class="at {mark.look}" x1="{x:.1f}" x2="{x:.1f}" {ends}/>'
         if mark.value is not None:
             yield f'<circle class="mark {mark.look}" cx="{x:.1f}" cy="{y:.1f}" r="6"/>'
         if not mark.label:
@@ -346,17 +363,18 @@ def _marks(marks: Sequence[Mark], axes: _Axes) -> Iterator[str]:
         width = _CHARACTER * len(mark.label)
         leftwards = x + 12 + width > axes.right + 20
         left = x - 12 - width if leftwards else x + 12
-        y = _free(taken, left, left + width, max(y - 8, _TOP + 12))  # above the line: it would strike it out
+        down = _LINE_HEIGHT if y < axes.height / 2 else -_LINE_HEIGHT  # never onto the axis
+        y = _free(taken, left, left + width, max(y - 8, _TOP + 12), down)  # above the line: it would strike it out
         taken.append((left, left + width, y))
         yield _label(x - 12 if leftwards else x + 12, y, mark.label, f"markt {mark.look}", "end" if leftwards else "")
 
 
-def _free(taken: Sequence[tuple[float, float, float]], left: float, right: float, y: float) -> float:
-    """The nearest height further down at which a label covers no other one."""
+def _free(taken: Sequence[tuple[float, float, float]], left: float, right: float, y: float, down: float) -> float:
+    """The nearest height, going ``down`` or up, at which a label covers no other one."""
     for _ in taken:
         for other_left, other_right, other in taken:
             if left < other_right and other_left < right and abs(other - y) < _LINE_HEIGHT:
-                y = other + _LINE_HEIGHT
+                y = other + down
     return y
 
 
@@ -368,7 +386,7 @@ def _end_labels(plot: Plot, axes: _Axes) -> Iterator[str]:
         if line.label and len(finite):
             wanted.append((axes.y(float(np.clip(line.values[finite[-1]], -LARGEST, LARGEST))), line.label, line.look))
     for y, (_, label, look) in zip(apart([one[0] for one in wanted], axes.height - _BOTTOM + 4), wanted, strict=True):
-        yield _label(axes.right + 8, y + 4, label, f"end {look}", "")
+        yield _label(axes.right + 8, y + 4, printable(label, _END_CHARACTERS), f"end {look}", "")
 
 
 def apart(heights: Sequence[float], lowest: float, size: float = _LINE_HEIGHT) -> list[float]:
@@ -414,10 +432,10 @@ def _round_values(low: float, high: float, amount: int) -> list[float]:
 
 
 def tick(value: float) -> str:
-    """``0.001``, ``2,000``, ``1e-7``."""
-    if value == round(value) and abs(value) < 1e7:
+    """``0.001``, ``2,000``, ``1e-7``: all digits of a round value, so that no two ticks look alike."""
+    if value == round(value) and abs(value) < _LONG:
         return f"{int(value):,}"
-    return re.sub(r"e([+-])0", r"e\1", f"{value:g}")
+    return re.sub(r"e([+-])0", r"e\1", f"{value:.{10 if abs(value) < _LONG else 7}g}")
 
 
 def _label(x: float, y: float, text: str, look: str, anchor: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tracker_health.facts.scores import HELD_OUT
 from tracker_health.report.result import ProbeResult, Report, SkippedProbe
+from tracker_health.roles import OBJECTIVE_LOSS, REWARDS
 from tracker_health.text import count
 from tracker_health.words.verdict import Verdict
 
@@ -26,6 +28,14 @@ _BY_CODE: Mapping[str, str] = {
     "SYS": "Is the hardware used?",
     "CMP": "Is it like comparable runs?",
 }
+_INSTEAD: Mapping[str, frozenset[str]] = {
+    "train_loss": frozenset((OBJECTIVE_LOSS, *REWARDS, *HELD_OUT)),
+    "val_loss": frozenset(REWARDS),
+    "val_accuracy": frozenset((*REWARDS, *HELD_OUT)),
+    "train_accuracy": frozenset((*REWARDS, *HELD_OUT)),
+}
+"""Roles that do for one that was not there: nobody is asked to log it next to them."""
+
 _NUMBERS_SYMPTOM = "nonfinite"
 
 # What lets a rule judge, by the role or part that it lacked: what is missing, and the way to get it.
@@ -119,7 +129,7 @@ def missing_from(report: Report) -> tuple[Missing, ...]:
     """What would let more rules judge, once each: first what any training can log."""
     waiting: dict[tuple[str, str], list[str]] = {}
     for one in report.skipped:
-        way = _WAYS.get(str(one.details.get("role", "")))
+        way = _way_for(one, report)
         if way is not None:
             waiting.setdefault(way, []).append(one.code)
     order = list(dict.fromkeys(_WAYS.values()))
@@ -135,4 +145,11 @@ def missing_from(report: Report) -> tuple[Missing, ...]:
 
 def not_applicable(report: Report) -> tuple[SkippedProbe, ...]:
     """The other rules that were skipped: most are for other kinds of training."""
-    return tuple(one for one in report.skipped if str(one.details.get("role", "")) not in _WAYS)
+    return tuple(one for one in report.skipped if _way_for(one, report) is None)
+
+
+def _way_for(skipped: SkippedProbe, report: Report) -> tuple[str, str] | None:
+    """What a rule lacked and how to get it; None where that would not be asked of this training."""
+    role = str(skipped.details.get("role", ""))
+    there = {one.role for one in report.series if one.points > one.nonfinite}
+    return _WAYS.get(role) if there.isdisjoint((role, *_INSTEAD.get(role, ()))) else None

@@ -16,7 +16,7 @@ import numpy as np
 from tracker_health.errors import ConfigError
 from tracker_health.evidence import CHARACTERS, SHARES, Baseline, Course, Sibling, Usual
 from tracker_health.evidence.numerics import median
-from tracker_health.text import contrast, count, number, printable, setting
+from tracker_health.text import as_written, contrast, count, number, printable, setting
 
 SCHEMA = "tracker-health/baseline/1"
 FEWEST_RUNS = 5
@@ -254,7 +254,7 @@ def settings_beside(own: Mapping[str, str], others: Sequence[Mapping[str, str]])
         return bool(_UNLIKE_EACH_TIME.search(name)), name not in own or len(there) < len(others), -telling, name
 
     def shown(settings: Mapping[str, str], name: str) -> str:
-        return printable(settings[name], _SHOWN) if name in settings else "not set"
+        return printable(as_written(settings[name]), _SHOWN) if name in settings else "not set"
 
     rows = [
         SettingBeside(printable(name, _SHOWN), shown(own, name), tuple(shown(one, name) for one in others))

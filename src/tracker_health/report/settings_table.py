@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tracker_health.text import number, printable
+from tracker_health.text import as_written, number, printable
 
 MOST_SETTINGS = 8
 _MOST_READ = 300  # of a run's params
@@ -35,9 +35,9 @@ class SettingColumn:
 
 
 def kept_settings(params: Mapping[str, str]) -> dict[str, str]:
-    """As much of a run's params as the table may need."""
+    """As much of a run's params as the table may need; 3000.0 is 3000."""
     few = sorted(params.items())[:_MOST_READ]
-    return {str(name)[:_CHARACTERS]: str(value).strip()[:_CHARACTERS] for name, value in few}
+    return {str(name)[:_CHARACTERS]: as_written(str(value).strip()[:_CHARACTERS]) for name, value in few}
 
 
 def differing_settings(runs: Sequence[Mapping[str, str]]) -> tuple[tuple[SettingColumn, ...], tuple[str, ...]]:

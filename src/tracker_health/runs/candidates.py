@@ -62,6 +62,7 @@ def _judge_candidate(
 
 def _sibling_of(report: Report, evidence: Evidence) -> Sibling:
     return Sibling(
+        run=report.run,
         name=report.run.listed_name,
         verdict=str(report.verdict),
         link=report.run.url or _page_of(report.run),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracker_health.config import Config
 from tracker_health.errors import StoreUnavailable, described
-from tracker_health.evidence import Evidence, Part, Request
+from tracker_health.evidence import Evidence, Part, Request, RunRef, Sibling, names_apart
 from tracker_health.facts.likely_roles import likely_roles
 from tracker_health.judge.checkpoint_choice import onset_of, rewind_of
 from tracker_health.judge.engine import NOT_UNDERSTOOD, diagnose, needs_of, not_understood
@@ -71,13 +72,19 @@ def judge_run(
     missing = {**dict.fromkeys(later, _NOT_YET), **evidence.missing}
     info = replace(evidence.info, seen=known.seen, silent_for=known.silent_for)
     evidence = replace(evidence, fingerprint=taken, missing=missing, info=info)
-    evidence = replace(evidence, baseline=config.baseline, siblings=config.siblings)
+    evidence = replace(evidence, baseline=config.baseline, siblings=_named_apart(evidence.run, config.siblings))
     report = diagnose(evidence, config)
     report = replace(report, notes=(*report.notes, *run.remarks()))
     if quick:
         return report, evidence
     report = _add_what_to_set(run, report, evidence, config)
     return _add_way_back(run, report, evidence, request) if go_back else report, evidence
+
+
+def _named_apart(run: RunRef, siblings: Sequence[Sibling]) -> tuple[Sibling, ...]:
+    """The runs that one is shown next to, called so that no two of all have one name."""
+    _, *names = names_apart([run, *(one.run for one in siblings)])
+    return tuple(replace(one, name=name) for one, name in zip(siblings, names, strict=True))
 
 
 def _add_what_to_set(run: TrackedRun, report: Report, evidence: Evidence, config: Config) -> Report:

@@ -11,8 +11,13 @@ const format = (value) => {
   const short = Number(value.toPrecision(4));
   return size !== 0 && (size < 1e-4 || size >= 1e9) ? short.toExponential() : String(short);
 };
-const tickText = (value) =>
-  Number.isInteger(value) && Math.abs(value) < 1e7 ? value.toLocaleString("en") : format(value);
+// All digits of a round value, so that no two ticks look alike.
+const tickText = (value) => {
+  const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e7) return value.toLocaleString("en");
+  const short = Number(value.toPrecision(size < 1e7 ? 10 : 7));
+  return size < 1e-4 || size >= 1e7 ? short.toExponential() : String(short);
+};
 
 function element(name, attributes, text) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -64,9 +69,10 @@ function makePlot(figure, data) {
   const reader = document.createElement("div");
   const said = document.createElement("output");
   const legend = document.createElement("p");
+  let printed = false; // on paper every chart has the width that it was written with
   let place = null; // how steps and values become pixels, as last drawn
 
-  const isShown = (line) => !state.hidden.has(line.c.split(" ")[0]) && !state.hidden.has(`key ${line.k}`);
+  const isShown = (line) => !line.c.split(" ").some((look) => state.hidden.has(look)) && !state.hidden.has(`key ${line.k}`);
   const shown = () => data.lines.filter(isShown);
   const readable = () => shown().filter((line) => !line.c.includes("level") && line.s.length);
 
@@ -85,9 +91,13 @@ function makePlot(figure, data) {
     let low = values.reduce((least, one) => Math.min(least, one), Infinity);
     if (!values.length) [low, high] = state.log ? [1, 10] : [0, 1];
     if (state.log) [low, high] = [Math.log10(Math.max(low, high * 1e-6)), Math.log10(high)];
-    const margin = high > low ? 0.04 * (high - low) : 0.05 * Math.abs(high) || 1;
-    low -= margin;
-    high += margin;
+    if (low === 0 && high === 0) [low, high] = [-0.04, 1]; // 0 alone is the floor of the picture
+    else {
+      const size = Math.max(Math.abs(low), Math.abs(high));
+      const margin = high / 2 - low / 2 > 0.5e-7 * size ? 0.04 * (high - low) : 0.05 * size || 1;
+      low -= margin;
+      high += margin;
+    }
     const inner = width - box.left - box.right;
     box.low = low;
     box.high = high;
@@ -138,15 +148,17 @@ function makePlot(figure, data) {
     for (const mark of data.marks) {
       if (mark.s < state.from || mark.s > state.to) continue;
       const x = box.x(mark.s), y = mark.v === null ? box.top + 10 : box.y(mark.v);
-      svg.append(element("line", { class: `at ${mark.c}`, x1: x, x2: x, y1: box.top, y2: height - box.bottom }));
+      if (mark.t || mark.v === null)
+        svg.append(element("line", { class: `at ${mark.c}`, x1: x, x2: x, y1: box.top, y2: height - box.bottom }));
       if (mark.v !== null) svg.append(element("circle", { class: `mark ${mark.c}`, cx: x, cy: y, r: 6 }));
       if (!mark.t) continue;
       const width = 7.2 * mark.t.length;
       const leftwards = x + 12 + width > box.width - box.right + (box.narrow ? 0 : 20) && x - 12 - width > 0;
       const left = leftwards ? x - 12 - width : x + 12;
       let top = Math.max(y - 8, box.top + 12);
+      const down = y < height / 2 ? 16 : -16; // never onto the axis
       for (const _ of taken)
-        for (const [a, b, c] of taken) if (left < b && a < left + width && Math.abs(c - top) < 16) top = c + 16;
+        for (const [a, b, c] of taken) if (left < b && a < left + width && Math.abs(c - top) < 16) top = c + down;
       taken.push([left, left + width, top]);
       label(svg, leftwards ? x - 12 : x + 12, top, mark.t, `markt ${mark.c}`, leftwards ? "end" : "start");
     }
@@ -181,8 +193,17 @@ function makePlot(figure, data) {
     for (const [y, text, look] of wanted) label(svg, box.width - box.right + 8, y + 4, text, `end ${look}`, "start");
   }
 
+  // Names of lines that are wider than the room for them end in an ellipsis.
+  function shorten(svg, room) {
+    for (const one of svg.querySelectorAll(".end")) {
+      const long = one.getComputedTextLength();
+      if (long > room)
+        one.textContent = `${one.textContent.slice(0, Math.max(1, Math.floor((one.textContent.length * room) / long) - 2))}…`;
+    }
+  }
+
   function draw() {
-    const width = Math.max(280, holder.clientWidth);
+    const width = printed ? (figure.classList.contains("small") ? 440 : 900) : Math.max(280, holder.clientWidth);
     const box = scale(width);
     place = box;
     const svg = element("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img" });
@@ -217,6 +238,7 @@ function makePlot(figure, data) {
     drawMarks(svg, box);
     drawEnds(svg, box);
     holder.querySelector("svg").replaceWith(svg);
+    shorten(svg, box.right - 12);
     if (state.step !== null) point(false);
   }
 
@@ -367,6 +389,8 @@ function makePlot(figure, data) {
   });
   figure.querySelectorAll(".hint").forEach((hint) => { hint.hidden = false; });
   draw();
+  for (const what of ["beforeprint", "afterprint"])
+    addEventListener(what, () => { printed = what === "beforeprint"; draw(); });
   let drawn = holder.clientWidth;
   new ResizeObserver(() => {
     if (holder.clientWidth !== drawn) { drawn = holder.clientWidth; draw(); }
