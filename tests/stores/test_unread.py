@@ -1,8 +1,10 @@
 """A folder that is not understood: the error names its files, what is in them, and what to try."""
 
 import pytest
+from click.testing import CliRunner
 
 from tracker_health.api import check
+from tracker_health.cli import cli
 
 
 def said(folder):
@@ -55,3 +57,15 @@ def test_what_is_in_a_file_cannot_move_the_cursor(tmp_path, content):
     message = said(tmp_path)
     assert message.isprintable()
     assert len(message) < 1000
+
+
+def test_nothing_is_written_where_no_single_run_is(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        rows = [f'{{"step": {step}, "loss": {2.0 / step + (name == "b")}}}' for step in range(1, 60)]
+        (tmp_path / name / "log.jsonl").write_text("\n".join(rows))
+    done = CliRunner().invoke(cli, ["annotate", str(tmp_path)])
+    assert done.exit_code == 3
+    assert "it is not the folder of one run" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+    assert CliRunner().invoke(cli, ["annotate", str(tmp_path / "a")]).exit_code == 0

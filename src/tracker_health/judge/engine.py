@@ -27,6 +27,7 @@ from tracker_health.report.result import (
     SeriesUse,
     SkippedProbe,
     ToolInfo,
+    once_a_source,
 )
 from tracker_health.roles import (
     DEFAULT_PATTERNS,
@@ -373,9 +374,10 @@ def _summary(report: Report, unjudged: str) -> str:
     ``unjudged``: why nothing shows whether training worked.
     """
     findings = report.findings
-    failed = [one for one in report.errors if one.code is not None] or list(report.errors)
-    if report.verdict is Verdict.ERROR and failed:
-        return printable(f"{failed[0].source}: {failed[0].message}", 500)
+    if report.verdict is Verdict.ERROR and report.errors:
+        first = next(iter(once_a_source(report.errors)[0]), report.errors[0])
+        itself = first.source in (report.run.id, report.run.name)
+        return printable(first.message if itself else f"{first.source}: {first.message}", 500)
     if report.diagnosis is not None:
         return report.diagnosis.sentence
     if findings:

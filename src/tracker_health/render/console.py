@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from tracker_health.judge.doc_links import page_about
 from tracker_health.render.calibration import why_rate_unknown
-from tracker_health.report.result import BY_PARAMS, ErrorEntry, Report, once_a_source
-from tracker_health.text import printable, short_name
+from tracker_health.report.result import BY_PARAMS, Report, once_a_source
+from tracker_health.text import count, printable, short_name
 from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def report_lines(
     for place, line in enumerate(sketch.lines if sketch is not None else ()):
         yield f"{_label('curve' if not place else '')}{click.style(line, fg='blue')}"
     yield from _evidence(report, width)
-    yield from _error_lines(report.errors, width)
+    yield from _error_lines(report, width, verbose=verbose)
     yield from _note_lines(report, width)
     yield from _judged_lines(report, width, verbose=verbose)
     yield from _next_lines(report, run, docs_url)
@@ -193,14 +193,16 @@ def _next_lines(report: Report, run: str, docs_url: str) -> Iterator[str]:
         yield f"{_label('read')}{page}"
 
 
-def _error_lines(errors: Iterable[ErrorEntry], width: int) -> Iterator[str]:
-    """What could not be read, once a source; the rules that it took away in one line."""
-    told, unjudged = once_a_source(errors)
+def _error_lines(report: Report, width: int, *, verbose: bool) -> Iterator[str]:
+    """What could not be read, once a source, but for what the first line has said; and the rules that it took away."""
+    told, unjudged = once_a_source(report.errors)
     for error in told:
-        yield f"  {badge(Verdict.ERROR)} {printable(error.source, 120)}"
-        yield from _wrapped(error.message, width, _INDENT)
+        if report.findings or error.message not in report.summary:
+            yield f"  {badge(Verdict.ERROR)} {printable(error.source, 120)}"
+            yield from _wrapped(error.message, width, _INDENT)
     for source, codes in unjudged.items():
-        yield from _wrapped(f"without {printable(source, 120)} not judged: {', '.join(codes)}", width, _INDENT)
+        which = ", ".join(codes) if verbose else count(len(codes), "rule")
+        yield from _wrapped(f"without {printable(source, 120)} not judged: {which}", width, _INDENT)
 
 
 def _rest_lines(report: Report, width: int) -> Iterator[str]:

@@ -28,7 +28,7 @@ def canonical(name: str) -> str:
     return "/".join(word for word in normal_form(name).split("/") if word not in ("train", "training"))
 
 
-_FEWEST = 3  # common steps: a mean over the run that is logged once at its end is no history
+_FEWEST = 2  # common steps: a mean over the run that is logged once at its end is no history
 _OF_ANOTHER_AXIS = (StepUnit.EPOCH, StepUnit.LOG_CALL)
 
 

@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from pathlib import Path
 
 from tracker_health.config import Config
-from tracker_health.errors import RunError, described
+from tracker_health.errors import LeftAlone, RunError, described
 from tracker_health.evidence import Evidence
 from tracker_health.judge.annotations import (
     ACK,
@@ -115,6 +115,9 @@ def _annotate_once(run: str | Path | Listed, options: AnnotateOptions) -> Outcom
         files, not_drawn = ({}, "") if options.quick or job.in_shadow else _draw(evidence, report, job.config)
         annotations, answered, message = _plan(job, report, evidence, files)
         outcome = _describe(job, annotations, add_note(answered, not_drawn), evidence)
+        if _is_of_no_run(report):
+            message = f"nothing is written into {job.name}: it is not the folder of one run"
+            return outcome.unwritten(LeftAlone(message, "of several runs give each: outputs/*"))
         if options.dry_run:
             return outcome
         if stays := _verdict_that_stays(job, report):
@@ -125,6 +128,11 @@ def _annotate_once(run: str | Path | Listed, options: AnnotateOptions) -> Outcom
         outcome = _write(opened, annotations, outcome)
         is_ours = message.token != token_before
         return _add_message(job, answered, message, outcome) if is_ours and outcome.error is None else outcome
+
+
+def _is_of_no_run(report: Report) -> bool:
+    """Whether a folder holds nothing that could be judged, or several runs: a verdict would stand where no run is."""
+    return report.run.store == "directory" and report.verdict is Verdict.ERROR and not report.results
 
 
 # Looking at what is there
