@@ -116,8 +116,8 @@ def _annotate_once(run: str | Path | Listed, options: AnnotateOptions) -> Outcom
         annotations, answered, message = _plan(job, report, evidence, files)
         outcome = _describe(job, annotations, add_note(answered, not_drawn), evidence)
         if _is_of_no_run(report):
-            message = f"nothing is written into {job.name}: it is not the folder of one run"
-            return outcome.unwritten(LeftAlone(message, "of several runs give each: outputs/*"))
+            refusal = f"nothing is written into {job.name}: it is not the folder of one run"
+            return outcome.unwritten(LeftAlone(refusal, "of several runs give each: outputs/*"))
         if options.dry_run:
             return outcome
         if stays := _verdict_that_stays(job, report):
