@@ -31,10 +31,17 @@ class RunRef:
     @property
     def listed_name(self) -> str:
         """What it is called among others: of a folder with the one above it, as many are called ``run``."""
-        return self._with_folders(1)
+        return self.with_folders(1)
 
-    def _with_folders(self, above: int) -> str:
-        """The name, of a folder with so many of those above it."""
+    def with_folders(self, above: int) -> str:
+        """The name, of a folder with some of those above it.
+
+        Args:
+            above: How many of them.
+
+        Returns:
+            The path, or what a run of a tracker is called.
+        """
         *folders, name = PurePath(self.id).parts or ("",)
         if self.store != "directory" or not folders or name != self.name:
             return self.name
@@ -51,7 +58,7 @@ def names_apart(runs: Sequence[RunRef]) -> list[str]:
 
     for above in range(2, _MOST_FOLDERS):
         again = alike()
-        names = [run._with_folders(above) if name in again else name for run, name in zip(runs, names, strict=True)]
+        names = [run.with_folders(above) if name in again else name for run, name in zip(runs, names, strict=True)]
     again = alike()
     return [f"{name} ({run.id[-_ID:]})" if name in again else name for run, name in zip(runs, names, strict=True)]
 
