@@ -49,7 +49,14 @@ class RunRef:
 
 
 def names_apart(runs: Sequence[RunRef]) -> list[str]:
-    """What runs are called next to each other: those of one name with more of the folders above them, or their id."""
+    """What runs are called next to each other: those of one name with more of the folders above them, or their id.
+
+    Args:
+        runs: The runs, in the order in which they are shown.
+
+    Returns:
+        A name for each, no two of different runs alike.
+    """
     names = [run.listed_name for run in runs]
 
     def alike() -> set[str]:
