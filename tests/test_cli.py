@@ -862,3 +862,20 @@ def test_every_example_is_a_command_line_that_parses(name):
     program, command, *arguments = EXAMPLES[name].split()
     assert (program, command) == ("tracker-health", name)
     cli.commands[name].make_context(name, arguments)
+
+
+@pytest.mark.parametrize(
+    ("line", "begun", "offered"),
+    [
+        (["explain"], "LOS00", {"LOS001", "LOS009"}),
+        (["explain"], "overf", {"overfitting"}),
+        (["check", "run", "--ignore"], "div", {"diverged"}),
+        ([], "sho", {"show"}),
+    ],
+)
+def test_a_shell_completes_commands_rules_and_causes(line, begun, offered):
+    from click.shell_completion import ShellComplete
+
+    found = {one.value for one in ShellComplete(cli, {}, "tracker-health", "_X").get_completions(line, begun)}
+    assert offered <= found
+    assert all(word.lower().startswith(begun.lower()) for word in found)

@@ -83,3 +83,16 @@ def test_a_gate_answers_for_what_cannot_be_judged(sqlite_uri):
         cli, ["gate", "models:/nothing/1", "--no-tags", "--tracking-uri", sqlite_uri, "--format", "json"]
     )
     assert json.loads(done.stdout) == own
+
+
+def test_a_shell_completes_experiments(sqlite_uri, monkeypatch):
+    from click.shell_completion import ShellComplete
+
+    name, _runs = make_runs(sqlite_uri, 0)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", sqlite_uri)
+    for name_of in ("TIMEOUT", "MAX_RETRIES"):  # which completing changes for its own short process
+        monkeypatch.setenv(f"MLFLOW_HTTP_REQUEST_{name_of}", "1")
+    complete = ShellComplete(cli, {}, "tracker-health", "_X").get_completions
+    assert name in {one.value for one in complete(["check", "--experiment"], name[:6])}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////nowhere/mlflow.db")
+    assert complete(["check", "--experiment"], name[:6]) == []
