@@ -11,7 +11,7 @@ from tracker_health.report.result import Finding
 from tracker_health.report.resume_point import Onset
 from tracker_health.rules.curves.curve_rule import CurveRule
 from tracker_health.rules.probe import Symptom, Threshold
-from tracker_health.text import number, percent
+from tracker_health.text import contrast, number, percent
 from tracker_health.words.verdict import Verdict
 
 
@@ -85,11 +85,19 @@ class ResumeJump(CurveRule):
             return Finding.passed(f"the loss continues as before at {where}, where the run was resumed", measured)
         return Finding(
             verdict=Verdict.WARN,
-            message=f"the loss rose by {number(rise.value)} ({percent(share)} of its descent) where the run was "
-            f"resumed, after {where} ({resume.by})",
+            message=f"the loss rose {_from_to(curve, resume.step, rise.value)} ({percent(share)} of its descent) where "
+            f"the run was resumed, after {where} ({resume.by})",
             remedy="load weights, optimizer, schedule and random state from one checkpoint",
             measured=measured | {"at": resume.step},
             steps=(resume.step,),
             confidence="high" if curve.sure else "low",
             onset=Onset.on(curve.series, resume.step, "the run was resumed"),
         )
+
+
+def _from_to(curve: Curve, step: int, rise: float) -> str:
+    """``from 2.22 to 3.21``, as logged on both sides of a step; by how much, where noise hides that in one point."""
+    before, after = curve.logged_at(step), curve.series.values[curve.series.steps > step]
+    if len(after) and float(after[0]) > before:
+        return "from {} to {}".format(*contrast(before, float(after[0])))
+    return f"by {number(rise)}"
