@@ -163,10 +163,10 @@ class _Search:
         return broken or Rewind(before=self._onset, passed_over=tuple(over), is_too_early=too_early)
 
     def _is_too_early(self, placed: list[tuple[int, Saved]]) -> bool:
-        """Whether no checkpoint was due yet, by how far apart those are that there are."""
+        """Whether no checkpoint was due yet, by how far apart those are that there are: one alone may be of the end."""
         known = sorted({0, *(place for place, _ in placed)})
         apart = [later - earlier for earlier, later in pairwise(known)]
-        return bool(apart) and self._onset.last_good < min(apart)
+        return len(apart) > 1 and self._onset.last_good < min(apart)
 
     def _counted(self, saved: Saved) -> Counted:
         if saved.key not in self._inside:

@@ -80,10 +80,12 @@ class ValidationFlat(CurveRule):
         lowest, first = contrast(curve.best.value, curve.start.value)
         if gained or learnt or not fell:
             return Finding.passed(f"the best validation loss is {lowest}, it began at {first}", measured)
+        rose = (curve.end - curve.start).surely_above(0.0)
+        of_validation = went(curve.start.value, curve.end.value, "rose") if rose else f"stayed: {first} at first"
         return Finding(
             verdict=Verdict.WARN,
             message=f"the training loss {went(train.start.value, train.end.value, 'fell')}, but the validation loss "
-            f"stayed: {first} at first, {lowest} at best",
+            f"{of_validation}, {lowest} at best",
             remedy="check that labels belong to their inputs, that the loader shuffles, and that validation data is "
             "prepared like training data",
             measured=measured,
