@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
@@ -59,9 +60,9 @@ HELP_ALL = "--help-all"
 
 _MANY = 12  # options, from which a command's help shows those alone that most calls need
 _RARE = frozenset({
-    "segment", "mode", "where", "workers", "config_file", "preset_name", "select", "ignore", "checkpoint", "metrics",
-    "max_download", "stale_after", "only", "order", "rejudge", "form", "quiet", "force", "sidecar", "dask", "rate",
-    "everywhere",
+    "segment", "mode", "where", "workers", "config_file", "preset_name", "select", "checkpoint", "metrics", "settings",
+    "tracking_uri", "max_download", "stale_after", "order", "rejudge", "form", "quiet", "force", "sidecar", "dask",
+    "rate", "everywhere",
 })  # fmt: skip
 """Options, by parameter, that only --help-all shows of such a command."""
 
@@ -188,7 +189,8 @@ def _names_a_run(word: str) -> bool:
     with suppress(OSError, ValueError):
         if Path(word).exists():
             return True
-    return word.startswith(("mlflow:", "runs:/", "wandb:", "http://", "https://"))
+    is_id = re.fullmatch(r"[0-9a-f]{8,32}", word) is not None  # of MLflow, or the beginning of one
+    return is_id or word.startswith(("mlflow:", "runs:/", "wandb:", "http://", "https://"))
 
 
 def _section(formatter: click.HelpFormatter, title: str, records: Iterable[tuple[str, str]]) -> None:

@@ -83,6 +83,7 @@ def summary(since: str | None, by: str, as_json: bool, html: str | None, export:
     found = overview_of(**batch._asdict(), **options, by=by_all, most_worst=most)
     if html:
         write_page(html, overview_page(found, title=batch.name or "All experiments", now=time.time()))
+        click.echo(f"wrote {printable(html)}", err=True)
     if export is not None:
         write_page(export, "".join(f"{line}\n" for line in labels).encode())
     output, shown = Output(), found.narrowed(groups)

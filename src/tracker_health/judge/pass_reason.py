@@ -14,6 +14,7 @@ from tracker_health.text import contrast, count, number, short_name, went
 from tracker_health.words.verdict import Verdict
 
 _LEVEL, _MOVES = 0.02, 0.1  # of where it ends: what the last quarter has to bring to be called slow, or still moving
+_KEPT = 0.1  # of the best validation loss: what ends higher is not called free of overfitting
 _JUMP = 0.25  # of the descent: less does not catch the eye
 _MOST_ANSWERS = 2
 _SCORES = (*HELD_OUT, "train_accuracy", "train_auc")
@@ -94,7 +95,8 @@ def _held_out(evidence: Evidence, passed: Mapping[str, ProbeResult]) -> Iterator
         lowest, end = contrast(float(values[best]), float(values[-1]))
         last = curve.series.place(curve.last_step).rpartition(" ")[2]
         where = "its best" if lowest == end else f"best {lowest} at {curve.series.place(int(steps[best]))} of {last}"
-        yield f"validation loss {end}, {where}{', no overfit' if 'GEN001' in passed else ''}"
+        kept = values[-1] <= values[best] + _KEPT * abs(values[best])
+        yield f"validation loss {end}, {where}{', no overfit' if kept and 'GEN001' in passed else ''}"
     score = next((one for role in HELD_OUT if (one := evidence.curve(role)) is not None), None)
     if score is not None:
         yield f"{short_name(score.series.name)} {number(score.logged_at(score.last_step))} at the end"

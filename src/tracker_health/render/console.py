@@ -16,7 +16,7 @@ import click
 from tracker_health.judge.doc_links import page_about
 from tracker_health.render.calibration import why_rate_unknown
 from tracker_health.report.result import BY_PARAMS, Report, once_a_source
-from tracker_health.text import count, printable, short_name
+from tracker_health.text import count, listing, printable, short_name
 from tracker_health.words.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -162,6 +162,9 @@ def _beside(head: str, text: str, width: int, columns: int) -> Iterator[str]:
 def _note_lines(report: Report, width: int) -> Iterator[str]:
     for note in report.notes:
         yield from _labelled("note", note, width)
+    if report.tool.ignored:
+        changed = listing(list(report.tool.ignored))
+        yield from _labelled("note", f"your settings leave out or change: {changed}", width)
     unknown = [one.code for one in report.findings if why_rate_unknown(one.code)]
     if unknown:
         codes = ", ".join(unknown)

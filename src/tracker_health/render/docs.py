@@ -85,7 +85,7 @@ def help_on(code: str) -> tuple[tuple[str, str], ...]:
         return ()
     said = explanation_of(probe).sections
     limit = next((f"{name} = {getattr(probe, name)}" for name in thresholds_of(probe)), "")
-    moved = f"; [probes.{probe.name}] with {limit} moves its limit" if limit else ""
+    moved = f"; [rules.{probe.name}] with {limit} moves its limit" if limit else ""
     left_out = f'ignore = ["{code}"] in tracker-health.toml leaves it out'
     return (
         ("What it finds", _in_brief(said["What it finds"])),

@@ -132,10 +132,10 @@ class Probe(ABC):
         for name, (kind, threshold) in thresholds_of(type(self)).items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
-                raise ConfigError(f"probes.{self.name}.{name} = {value!r}: must be {_KINDS[kind]}")
+                raise ConfigError(f"rules.{self.name}.{name} = {value!r}: must be {_KINDS[kind]}")
             problem = threshold.problem_with(value)
             if problem is not None:
-                raise ConfigError(f"probes.{self.name}.{name} = {value!r}: {problem}", threshold.meaning)
+                raise ConfigError(f"rules.{self.name}.{name} = {value!r}: {problem}", threshold.meaning)
 
     @property
     @abstractmethod
