@@ -30,6 +30,8 @@ def test_a_view_is_one_tag_of_its_experiment_and_goes_again(server_uri):
     state = json.loads(tags["mlflow.sharedViewState.tracker-health"])
     assert state["selectedColumns"] == ["tags.`health`"]
     assert len(client.search_runs([experiment], state["searchFilter"])) == 0, "a filter that MLflow takes"
+    left = CliRunner().invoke(cli, ["clear", "--experiment", name, "--dry-run", "--tracking-uri", server_uri])
+    assert f"the view stays: tracker-health view --experiment '{name}' --remove takes it off" in left.stdout
     said = [viewed("--experiment", name, "--remove", "--tracking-uri", server_uri).stdout for _ in range(2)]
     assert said == ["the view was taken off\n", "there is no view of ours\n"]
     assert client.get_experiment(experiment).tags == before

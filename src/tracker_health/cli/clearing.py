@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -78,7 +79,20 @@ def clear(runs: tuple[str, ...], acks: bool, dry_run: bool, verbose: bool, **cho
         code = EXIT_RUN if versions is None else code
     for line in counts.lines() if dry_run else ():
         say(line)
+    if (
+        batch.experiment
+        and not choices["quiet"]
+        and _guarded(batch.experiment, partial(_has_view, batch, uri), verbose=verbose)
+    ):
+        say(f"the view stays: tracker-health view --experiment {shlex.quote(batch.experiment)} --remove takes it off")
     sys.exit(code)
+
+
+def _has_view(batch: RunQuery, uri: str | None) -> bool:
+    """Whether the experiment has the view of verdicts, which is on it and on none of its runs."""
+    from tracker_health.stores.mlflow.view import ExperimentView
+
+    return ExperimentView(batch.experiment, uri).is_there()
 
 
 def _guarded(run: object, work: Callable[[], Result], *, verbose: bool) -> Result | None:

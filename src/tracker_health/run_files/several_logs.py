@@ -148,7 +148,11 @@ def _at_odds(one: OneLog, other: OneLog, names: set[str]) -> bool:
     return False
 
 
+OF_SEVERAL_RUNS = "several unrelated"
+"""With this a problem begins that says of a folder that it holds several runs."""
+
+
 def report_strangers(found: FileEvidence, kind: str, paths: list[str]) -> None:
     """Note that logs, or whatever ``kind`` says, are of several runs: none of them is read."""
-    message = f"several unrelated {kind}: {listing(paths)}; give the folder of one run"
+    message = f"{OF_SEVERAL_RUNS} {kind}: {listing(paths)}; give the folder of one run"
     found.problems.append(Problem(source=printable(paths[0]), message=message, roles=frozenset(HISTORY_ROLES)))

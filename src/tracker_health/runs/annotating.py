@@ -32,6 +32,7 @@ from tracker_health.judge.group_verdict import GroupVerdict, group_sentence
 from tracker_health.judge.messages import SentMessages
 from tracker_health.report.result import Report
 from tracker_health.rules.registry import plugins
+from tracker_health.run_files.several_logs import OF_SEVERAL_RUNS
 from tracker_health.runs.due_messages import find_due_message, has_receiver, make_notice
 from tracker_health.runs.grouping import RankGroup, RankGroups, has_own_in_the_way
 from tracker_health.runs.judging import judge_run, sketch_curve
@@ -115,7 +116,7 @@ def _annotate_once(run: str | Path | Listed, options: AnnotateOptions) -> Outcom
         files, not_drawn = ({}, "") if options.quick or job.in_shadow else _draw(evidence, report, job.config)
         annotations, answered, message = _plan(job, report, evidence, files)
         outcome = _describe(job, annotations, add_note(answered, not_drawn), evidence)
-        if _is_of_no_run(report):
+        if _is_of_several_runs(report):
             refusal = f"nothing is written into {job.name}: it is not the folder of one run"
             return outcome.unwritten(LeftAlone(refusal, "of several runs give each: outputs/*"))
         if options.dry_run:
@@ -130,9 +131,10 @@ def _annotate_once(run: str | Path | Listed, options: AnnotateOptions) -> Outcom
         return _add_message(job, answered, message, outcome) if is_ours and outcome.error is None else outcome
 
 
-def _is_of_no_run(report: Report) -> bool:
-    """Whether a folder holds nothing that could be judged, or several runs: a verdict would stand where no run is."""
-    return report.run.store == "directory" and report.verdict is Verdict.ERROR and not report.results
+def _is_of_several_runs(report: Report) -> bool:
+    """Whether a folder holds several runs: a verdict would be where no single run is."""
+    unread = report.run.store == "directory" and report.verdict is Verdict.ERROR
+    return unread and any(one.message.startswith(OF_SEVERAL_RUNS) for one in report.errors)
 
 
 # Looking at what is there

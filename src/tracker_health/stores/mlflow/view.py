@@ -59,6 +59,15 @@ class ExperimentView:
             client.set_experiment_tag(experiment.experiment_id, _TAG, json.dumps(SPEC))
         return f"{shown(uri).rstrip('/')}/#/experiments/{experiment.experiment_id}/runs?viewStateShareKey={_KEY}"
 
+    def is_there(self) -> bool:
+        """Whether the experiment has it.
+
+        Raises:
+            RunNotFound: there is no such experiment.
+            RunError: the server cannot be asked.
+        """
+        return _TAG in experiment_named(self._given, self._uri)[2].tags
+
     def remove(self) -> bool:
         """Take the view off again; whether there was one.
 
