@@ -30,7 +30,7 @@ def said(**metrics):
             ["validation loss 0.193, best 0.192 at step 149 of 199, no overfit"],
         ),
         ({"loss": 0.05 + 2.2 * np.exp(-N / 12) + NOISE}, ["loss 2.", "-> 0.0", ", level at the end; 11 checks"]),
-        ({"loss": np.r_[0.02, FALLS + 0.2 + NOISE]}, ["loss 0.02", "-> 0.2", " by way of 2.49"]),
+        ({"loss": np.r_[0.02, FALLS + 0.2 + NOISE]}, ["loss 0.02", "-> 0.2", " by way of 2.49; "]),
         ({"loss": FALLS + 0.3 + NOISE, "val_loss": FALLS + NOISE}, ["validation is below training"]),
         ({"loss": FALLS + NOISE + (abs(N - 120) < 6)}, ["the loss jumped at step 115 and came back"]),
         ({"loss": FALLS + NOISE, "val_accuracy": 0.9 - 0.8 * np.exp(-N / 25)}, ["val_accuracy 0."]),

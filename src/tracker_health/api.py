@@ -26,6 +26,7 @@ from tracker_health.runs.outcome import Outcome, add_note, failed_outcome
 from tracker_health.runs.parallel import in_executor, in_threads
 from tracker_health.runs.run_config import open_with_config, resolve_config
 from tracker_health.stores.base import Cleared, Ours
+from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.found import Listed
 from tracker_health.text import printable
 from tracker_health.words.verdict import Verdict
@@ -391,6 +392,12 @@ class ReportPage:
     html: bytes
 
 
+def _judged_and_answered(opened: TrackedRun, settings: Config) -> tuple[Report, Evidence]:
+    """The report with what people answered to the verdict that is on the run."""
+    report, evidence = judge_run(opened, settings)
+    return report.answered(opened.acknowledgements(), time.time()), evidence
+
+
 def card_of_run(
     run: str | Path | Listed, *, config: Config | str = "default", tracking_uri: str | None = None
 ) -> bytes:
@@ -422,7 +429,7 @@ def page_of_run(
 
     base = resolve_config(config)
     with open_with_config(run, base, tracking_uri) as (opened, settings):
-        report, evidence = judge_run(opened, settings)
+        report, evidence = _judged_and_answered(opened, settings)
     page, missing = page_of(evidence, report, base.docs_url)
     return ReportPage(report=add_note(report, missing), html=page)
 
@@ -465,7 +472,7 @@ def compare(
         evidence = None
         try:
             with open_with_config(run, base, tracking_uri) as (opened, settings):
-                report, evidence = judge_run(opened, settings)
+                report, evidence = _judged_and_answered(opened, settings)
             outcome = Outcome(run=shown_name(run), status="checked", report=report)
         except Exception as error:  # noqa: BLE001  one bad run never stops the others
             outcome = failed_outcome(run, error, base)

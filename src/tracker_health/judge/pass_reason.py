@@ -55,8 +55,9 @@ def _course(evidence: Evidence) -> str:
             first, end, extreme = contrast(*_logged(evidence, role))
             if first == end == extreme:
                 return f"{name} stays at {end}"
-            ending = "" if role == OBJECTIVE_LOSS else _ending(curve, role in RISES)  # which need not fall
             way = f" by way of {extreme}" if extreme not in (first, end) else ""
+            need_not_fall = role == OBJECTIVE_LOSS or way  # what is back where it began fell only from that way
+            ending = "" if need_not_fall else _ending(curve, role in RISES)
             return f"{name} {first} -> {end}{way}{ending}"
     return ""
 
