@@ -150,10 +150,13 @@ def contrast(*values: float, show: Callable[..., str] = number) -> tuple[str, ..
     return _aligned(texts, is_whole)
 
 
-def went(before: float, after: float, verb: str = "went", show: Callable[..., str] = number) -> str:
-    """``went from 2.31 to 0.52``, or ``stayed at 2.31``."""
+def went(
+    before: float, after: float, verb: str = "went", show: Callable[..., str] = number, *, levels: bool = False
+) -> str:
+    """``went from 2.31 to 0.52``, or ``stayed at 2.31``. ``levels``: of many values, which are called about."""
     start, end = contrast(before, after, show=show)
-    return f"stayed at {end}" if start == end else f"{verb} from {start} to {end}"
+    about = "about " * levels
+    return f"stayed at {about}{end}" if start == end else f"{verb} from {about}{start} to {end}"
 
 
 def ends(end: float, best: float, *, at_best: bool, show: Callable[..., str] = number) -> str:

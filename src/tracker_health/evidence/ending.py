@@ -37,6 +37,7 @@ _OWN_ERRORS = frozenset({Ended.FAILED, Ended.OUT_OF_MEMORY})
 _BROKE_AFTERWARDS = _OWN_ERRORS | {Ended.PREEMPTED, Ended.PRUNED}
 """What was seen of a process that says more than that its training was stopped."""
 _MORE_THAN_A_STATE = frozenset({Ended.OUT_OF_MEMORY, Ended.PREEMPTED})
+_AFTER = 10  # lines behind what ended a process, as a launcher prints them: it is still the end of its console
 
 
 def ending_of(info: RunInfo, log: TextLog | None) -> Ending | None:
@@ -49,7 +50,9 @@ def ending_of(info: RunInfo, log: TextLog | None) -> Ending | None:
     if log is None or trouble is None:
         done = log is not None and log.done is not None and outside is None
         return Ending(how=Ended.FINISHED, by="its console says that training was done") if done else outside
-    by = f"{printable(log.source, 80)} ends with {trouble.cause}"
+    last = trouble.line + _AFTER >= log.lines
+    where = "ends with" if last else f"has, in line {trouble.line} of {log.lines},"
+    by = f"{printable(log.source, 80)} {where} {trouble.cause}"
     inside = Ending(how=_BY_CAUSE.get(trouble.cause, Ended.FAILED), by=by)
     return inside if outside is None or _explains(inside, outside, info, log) else outside
 

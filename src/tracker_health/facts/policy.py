@@ -86,9 +86,9 @@ class Reward(NamedTuple):
         """``reward went from 0.2 to 0.7``; of one that was lost the best level as well."""
         name, start, end = printable(self.curve.series.name), self.curve.start.value, self.curve.end.value
         if not (self.fell_from_its_best and self.ever_rose):
-            return f"{name} {went(start, end)}"
+            return f"{name} {went(start, end, levels=True)}"
         first, last, best = contrast(start, end, -self.as_loss.best.value)
-        return f"{name} went from {first} to {last} by way of {best}"
+        return f"{name} went from about {first} to {last} by way of {best}"
 
 
 def reward_of(evidence: Evidence, roles: Sequence[str] = REWARDS) -> Reward | None:

@@ -28,6 +28,7 @@ _LARGEST = 2.0**53
 _FEWEST_ROWS = 3  # of a training
 _LEVEL = 5  # values that a loss's level is taken from
 _MOSTLY = 2 / 3
+_LONGER = 1.5  # times the pass before: what comes further is the same counter, which went back, and no next epoch
 _ROUNDED = 0.006  # of an epoch, in logs that write its second digit
 _FEWEST_HEADINGS = 0.5  # for each row of the training
 
@@ -247,7 +248,7 @@ def _one_training(rows: RowPlaces, places: Places, segment: int | None) -> Place
         if goes_on is False and not few:
             cuts.append(begin)
             passes[:] = 0.0
-        elif in_bars[begin] or (goes_on and not few):
+        elif in_bars[begin] or (goes_on and not few and steps[end - 1] <= _LONGER * steps[begin - 1]):
             passes[begin:] += 1.0
     begins = [0, *(_first_row(places.steps, main[cut - 1], main[cut]) for cut in cuts)]
     chosen = min(segment or len(begins), len(begins))

@@ -131,17 +131,12 @@ class Diverged(CurveRule):
 
 def _message(curve: Curve, onset: int | None) -> str:
     """``onset``: where it rose for good; None where it climbed and came down."""
-    start, best, end = contrast(_began(curve), curve.best.value, curve.end.value)
+    start, best, end = contrast(curve.first.value, curve.best.value, curve.end.value)
     if onset is None:
-        start, end, peak = contrast(_began(curve), curve.end.value, float(curve.series.values.max()))
+        start, end, peak = contrast(curve.first.value, curve.end.value, float(curve.series.values.max()))
         return f"the loss climbed from {start} to {peak} at {curve.series.where(curve.peak_step)}; it ends at {end}"
     where = curve.series.where(onset)
     return f"the loss rose at {where}, from about {best} to {end}, and stayed there; it began at {start}"
-
-
-def _began(curve: Curve) -> float:
-    """The first value that was logged, unless noise makes that no more than one of many."""
-    return curve.first.value if curve.first.surely_above(curve.outset.value) else curve.outset.value
 
 
 def _without_a_bound(curve: Curve, measured: dict[str, float | int]) -> Finding:

@@ -55,7 +55,7 @@ def fell_at(curve: Curve) -> int:
 
 def course(curve: Curve) -> str:
     """``kl went from 0.1 to 20``."""
-    return f"{printable(curve.series.name)} {went(curve.start.value, curve.end.value)}"
+    return f"{printable(curve.series.name)} {went(curve.start.value, curve.end.value, levels=True)}"
 
 
 def wrong(curve: Curve, reward: Reward, said: str, remedy: str, since: int | None = None, *, kind: str = "") -> Finding:

@@ -114,7 +114,9 @@ class RewardLost(Probe):
             return None
         start, peak, end = contrast(*_levels(reward).values())
         came = (
-            f"began at {start}" if below else f"rose from {start} to {peak} at {reward.series.where(reward.best_step)}"
+            f"began at about {start}"
+            if below
+            else f"rose from about {start} to {peak} at {reward.series.where(reward.best_step)}"
         )
         verdict = Verdict.FAIL if below and reward.sure else Verdict.WARN
         kind, remedy = ("below-its-start", _BELOW) if below else ("lost", _LOST)
