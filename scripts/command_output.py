@@ -100,7 +100,7 @@ def _output_of(arguments: list[str]) -> str:
 def _masked(text: str, place: Path) -> str:
     """The same for every machine and every day."""
     ids = dict(zip(dict.fromkeys(_ID.findall(text)), _SHOWN_IDS, strict=False))
-    text = _ID.sub(lambda one: ids.get(one.group(), one.group()), text).replace(str(place), "/work")
+    text = _ID.sub(lambda one: ids.get(one.group(), one.group()), text).replace(str(place), "/home/ana")
     for pattern, shown in _MASKS:
         text = pattern.sub(shown, text)
     return text
