@@ -15,7 +15,7 @@ from tracker_health.words.retired import RETIRED
 ROOT = Path(__file__).parent.parent
 PACKAGES = [wing.__name__.rpartition(".")[2] for wing in WINGS]
 COPIED = ("src", "scripts", "docs", "tests/conftest.py", "tests/laws.py", "tests/rules", "tests/prose", "pyproject.toml",
-          "CHANGELOG.md", "mkdocs.yml")  # fmt: skip
+          "CHANGELOG.md", "mkdocs.yml", "README.md", "benchmarks/faults/findings.jsonl")  # fmt: skip
 
 
 def run(copy, *command, okay=True):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import shlex
 from collections import Counter
 
 import numpy as np
@@ -311,7 +312,7 @@ def test_the_table_at_the_end(server_uri):
     assert passed.split() == ["pass", "6"]
     assert done.startswith("8 runs: 8 checked; ")
     assert len(worst) == 2
-    assert page.split()[1:] == ["tracker-health", "report", "-o", "failed.html", "--only", "fail", *of_these]
+    assert shlex.split(page)[1:] == ["tracker-health", "report", "-o", "failed.html", "--only", "fail", *of_these]
 
 
 def test_an_experiment_without_runs_is_told(sqlite_uri):
