@@ -6,7 +6,6 @@ import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,7 +27,7 @@ from tracker_health.cli.options import (
 from tracker_health.cli.outcomes import finish, say_errors, say_left_out, say_unread, verdict_code
 from tracker_health.cli.pages import Pages, pages_of
 from tracker_health.errors import ConfigError
-from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say, say_error, write_page
+from tracker_health.terminal import EXIT_DONE, EXIT_RUN, open_page, say, write_page
 from tracker_health.text import count, printable
 from tracker_health.words.order import ORDERS
 from tracker_health.words.verdict import Verdict
@@ -160,7 +159,7 @@ def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, ca
     if not quiet:
         say_left_out(len(reports) - len(kept), choices["only"])
     if path and opens:
-        _open(pages.table)
+        open_page(pages.table)
     gate = choices["fail_on"]
     codes = [verdict_code(one, gate) for one in reports]
     sys.exit(EXIT_RUN if not complete else max(codes, default=EXIT_DONE))
@@ -197,12 +196,3 @@ def _write(path: str, html: bytes, reports: list[Report], *, quiet: bool, unname
     if not quiet:
         verdicts = ", ".join(f"{sum(one.verdict is verdict for one in reports)} {verdict}" for verdict in Verdict)
         click.echo(f"{'wrote ' * unnamed}{printable(path)}: {verdicts}")
-
-
-def _open(path: str) -> None:
-    """Open a page in the browser; where there is none, say so: the page is written all the same."""
-    import webbrowser
-
-    address = Path(path).resolve().as_uri()
-    if not webbrowser.open(address):
-        say_error("no browser could be started", f"open {address}")

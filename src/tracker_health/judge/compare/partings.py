@@ -44,13 +44,11 @@ class Parting:
 
     @property
     def said(self) -> str:
-        """``grad_norm parts at step 120: about 41, there 1.2``."""
-        own, there = (
-            contrast(self.own, self.there)
-            if np.isfinite([self.own, self.there]).all()
-            else map(number, (self.own, self.there))
-        )
-        return f"{printable(self.name, _NAME)} parts at {self.place}: about {own}, there {there}"
+        """``grad_norm parts at step 120: about 41, there 1.2``; a rate is what was set, and not about that."""
+        finite = np.isfinite(self.own) and np.isfinite(self.there)
+        own, there = contrast(self.own, self.there) if finite else (number(self.own), number(self.there))
+        about = "" if self.role in _SETTINGS else "about "
+        return f"{printable(self.name, _NAME)} parts at {self.place}: {about}{own}, there {there}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; a level that is not finite is null."""
