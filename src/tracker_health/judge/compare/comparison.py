@@ -44,10 +44,15 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """What to read first: which series parted first, and where."""
+        """What to read first: which series parted first, and where; after what is only set otherwise, the next one."""
         if not self.partings.compared:
             return "no metric of both could be compared"
-        return f"{self.first.said} (first of {len(self.partings.found)})" if self.first else NOTHING_PARTS
+        if self.first is None:
+            return NOTHING_PARTS
+        reacts = next((one for one in self.partings.found if not one.is_set), None)
+        led = self.first.said if self.first.is_set else ""
+        after = reacts.said if reacts is not None else "no other metric clearly parts"
+        return f"{led}; {after}" if led else after
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as a document of strict JSON values."""

@@ -43,11 +43,16 @@ class Parting:
     there: float
 
     @property
+    def is_set(self) -> bool:
+        """Whether it is what a person or a schedule sets."""
+        return self.role in _SETTINGS
+
+    @property
     def said(self) -> str:
         """``grad_norm parts at step 120: about 41, there 1.2``; a rate is what was set, and not about that."""
         finite = np.isfinite(self.own) and np.isfinite(self.there)
         own, there = contrast(self.own, self.there) if finite else (number(self.own), number(self.there))
-        about = "" if self.role in _SETTINGS else "about "
+        about = "" if self.is_set else "about "
         return f"{printable(self.name, _NAME)} parts at {self.place}: {about}{own}, there {there}"
 
     def to_json(self) -> dict[str, Any]:
