@@ -126,9 +126,9 @@ def test_a_longer_plan_is_compared_at_the_same_share(tmp_path):
 @pytest.mark.parametrize(
     ("new", "code", "word"),
     [
-        (dict(seed=2), 0, "REPAIRED"),
-        (dict(seed=2, breaks=300), 1, "NOT REPAIRED"),
-        (dict(seed=2, last=100), 4, "CANNOT TELL"),
+        ({"seed": 2}, 0, "REPAIRED"),
+        ({"seed": 2, "breaks": 300}, 1, "NOT REPAIRED"),
+        ({"seed": 2, "last": 100}, 4, "CANNOT TELL"),
     ],
 )
 def test_the_command_says_so_and_exits_with_it(tmp_path, diverged, new, code, word):

@@ -122,15 +122,18 @@ __all__ = [
     "check",
     "check_many",
     "clear_annotations",
+    "compare",
     "gate",
     "open_run",
     "preset",
     "read_series",
     "read_tensors",
+    "repaired",
     "summary",
     "sweep",
     "watch",
     "worst_verdict",
+    "write_repaired",
 ]
 
 

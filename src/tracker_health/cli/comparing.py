@@ -49,8 +49,8 @@ def compare(
     """Show what is unlike between a run and one or more others: settings, curves, findings, weights. Writes nothing.
 
     Each run may be a folder, a run of MLflow or of W&B. Curves are put over each other by step, by epoch or by the
-    share of the plan, and the first place at which they clearly part is named: by more than noise, and more than
-    another seed brings. Several good runs make a band.
+    share of the plan. Named is the first place at which they clearly part: by more than noise, and by more than another
+    seed brings. Several good runs make a band.
     """
     from tracker_health.api import compare as compared
 

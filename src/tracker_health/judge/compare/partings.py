@@ -87,7 +87,7 @@ def partings_of(bad: Side, goods: Sequence[Side], alignment: Alignment) -> Parti
         alignment: The axis.
 
     Returns:
-        Each series that clearly parts, with the place from which on it does; and what was compared.
+        Each series that clearly parts, with the place where that begins; and what was compared.
     """
     found, compared = [], []
     for own, others in _in_common(bad, goods):
@@ -156,7 +156,7 @@ def _finite(value: float) -> float:
 
 
 def _first_apart(mine: Path, theirs: Sequence[Path], role: str) -> int | None:
-    """The part from which on a path is apart from the band of others for as long as counts."""
+    """The first part of the first stretch in which a path is apart from the others for as long as counts."""
     both = mine.there & np.all([one.there for one in theirs], axis=0)
     apart = both & (_outside(mine, theirs, role) | _broken_alone(mine, theirs))
     last = int(np.flatnonzero(both)[-1]) if both.any() else -1
