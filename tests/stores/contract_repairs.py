@@ -74,6 +74,7 @@ class RepairsContract:
         assert harness.view(run, ours=False) == before
         self._is_described(harness, run, f"{LINES[as_old]}repaired (", FAIL.note)
         assert clear(harness, run)
+        assert repair_on(harness, run, as_old=as_old) is None
         assert (harness.view(run, ours=True), harness.view(run, ours=False)) == (View(), before)
 
     def _is_described(self, harness: StoreHarness, run: str, *parts: str) -> None:
@@ -114,6 +115,7 @@ class RepairsContract:
         assert clear(harness, run)
         write_repair(harness, run, REPAIR, as_old=as_old)
         assert clear(harness, run)
+        assert repair_on(harness, run, as_old=as_old) is None
         assert (harness.view(run, ours=True), harness.view(run, ours=False)) == (View(), before)
 
     def test_where_no_description_is_wanted_a_repair_is_a_mark_alone(self, harness: StoreHarness, run: str) -> None:
@@ -141,12 +143,11 @@ class RepairsContract:
         assert entries(harness, run) == (entry,)
 
     @BOTH
-    def test_a_value_of_the_owners_in_the_place_of_a_repair_stays(
-        self, harness: StoreHarness, run: str, as_old: bool
-    ) -> None:
+    def test_a_value_of_the_owners_in_the_place_of_a_repair_stays(self, harness: StoreHarness, as_old: bool) -> None:
         skip_unless(harness, "values")
         name, forged = REPAIRED_BY if as_old else REPAIRS, REPAIR.to_text().replace("0.03", "0.01")
         for value in ("my own", forged):
+            run = bearing(harness, None)
             harness.add_value(run, name, value)
             with suppress(WriteError):  # where ours has a place of its own
                 write_repair(harness, run, REPAIR, as_old=as_old)
