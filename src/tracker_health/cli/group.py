@@ -42,7 +42,20 @@ PANELS: Mapping[str, tuple[str, ...]] = {
         "against",
         "rejudge",
     ),
-    "Result": ("fail_on", "only", "order", "as_json", "form", "path", "opens", "quiet", "verbose", "everything"),
+    "Result": (
+        "fail_on",
+        "only",
+        "order",
+        "as_json",
+        "in_brief",
+        "all_rules",
+        "form",
+        "path",
+        "opens",
+        "quiet",
+        "verbose",
+        "everything",
+    ),
 }
 """The headings below which a command's help lists its options, by parameter; any other option comes first."""
 
@@ -63,7 +76,7 @@ _MANY = 12  # options, from which a command's help shows those alone that most c
 _RARE = frozenset({
     "segment", "mode", "where", "workers", "config_file", "preset_name", "select", "checkpoint", "metrics", "settings",
     "tracking_uri", "max_download", "stale_after", "order", "rejudge", "form", "quiet", "force", "sidecar", "dask",
-    "rate", "everywhere",
+    "rate", "everywhere", "in_brief", "all_rules",
 })  # fmt: skip
 """Options, by parameter, that only --help-all shows of such a command."""
 
