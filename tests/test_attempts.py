@@ -133,7 +133,7 @@ def test_a_chain_goes_from_run_to_run_and_branches():
             "3 repairs: 1 repaired, 1 not repaired, 1 cannot tell",
             "  learning-rate-too-high: warmup raised: repaired 1 of 1",
             "  learning-rate-too-high: lr lowered: repaired 0 of 1",
-            "  (unknown): (unknown): repaired 0 of 0 (cannot tell of 1 more)",
+            "  (unknown): (unknown): repaired 0 of 0 (1 more: cannot tell)",
             "  run a",
             "    run b: not repaired (learning-rate-too-high; changed: lr 0.3 -> 0.03)",
             "      run c: repaired (learning-rate-too-high; changed: warmup 0 -> 500)",
@@ -146,7 +146,7 @@ def test_what_helped_is_counted_over_values_and_once_for_both_runs_of_a_repair()
     marks = [mark(f"a{at}", f"b{at}", answer, change=f"lr {at + 1} -> 0.{at}") for at, answer in enumerate(answers)]
     runs = [one for each in marks for one in (run(each.old, repaired_by=each), run(each.new, each))]
     assert lines_of(*runs)[1] == (
-        "  learning-rate-too-high: lr lowered: repaired 3 of 4 (1 with something new; cannot tell of 1 more)"
+        "  learning-rate-too-high: lr lowered: repaired 3 of 4 (1 with something new; 1 more: cannot tell)"
     )
 
 

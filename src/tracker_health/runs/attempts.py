@@ -89,7 +89,7 @@ class Helped:
         """In a line: ``learning-rate-too-high: learning_rate lowered: repaired 3 of 4``."""
         new, open_ones = self.answers[Answer.SOMETHING_NEW], self.answers[Answer.CANNOT_TELL]
         more = [f"{new} with something new"] if new else []
-        more += [f"cannot tell of {open_ones} more"] if open_ones else []
+        more += [f"{open_ones} more: cannot tell"] if open_ones else []
         counted = f"repaired {self.repaired} of {self.known}" + (f" ({'; '.join(more)})" if more else "")
         return f"{self.cause or _UNKNOWN}: {printable(self.change, _CHANGE) or _UNKNOWN}: {counted}"
 
