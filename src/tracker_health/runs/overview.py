@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, get_args
 
+from tracker_health.report.brief import MOST_BYTES, Room, brief_cause, brief_run, fitted
 from tracker_health.rules.registry import probe_classes
 from tracker_health.runs.attempts import Attempts, Repairs, attempt_lines
 from tracker_health.runs.relations import BY_KIN, Relation, Relations
 from tracker_health.stores.base import TaggedRun
-from tracker_health.text import count, percent, printable
+from tracker_health.text import clipped, count, percent, printable
 from tracker_health.words import retired
 from tracker_health.words.acknowledgements import Acknowledgement, answer_marks, answers
 from tracker_health.words.causes import is_same_cause
@@ -24,6 +25,7 @@ from tracker_health.words.verdict import Verdict
 MOST_WORST = 10
 CERTAINTY_WORDS = get_args(Certainty)
 _MOST_REASONS = 10
+_CODE_BYTES = 20
 _MOST_GROUPS = 30
 _NONE = "none"
 WORDS = (*map(str, sorted(Verdict, key=lambda verdict: -verdict.rank)), _NONE)
@@ -136,6 +138,37 @@ class Overview:
         relations = {what: self.relations[what] for what in by if what in self.relations}
         worst = self.worst[:MOST_WORST]
         return replace(self, groups=groups, group_causes=causes, relations=relations, worst=worst)
+
+    def brief(self, most: int = MOST_BYTES) -> dict[str, Any]:
+        """The counts, the most frequent causes and rules, and the worst runs, in at most so many bytes of JSON; at
+        least 1,500.
+        """
+        return fitted(self._brief_in, most)
+
+    def _brief_in(self, room: Room) -> dict[str, Any]:
+        names = rule_names()
+        causes, reasons = by_frequency(self.causes), by_frequency(self.reasons)
+        return {
+            "schema": "tracker-health/summary-brief/1",
+            "runs": self.runs,
+            "verdicts": {word: self.verdicts[word] for word in WORDS},
+            "older": self.older,
+            "open": self.open,
+            "causes": [{"cause": clipped(one, room.word), "runs": runs} for one, runs in causes[: room.findings]],
+            "reasons": [
+                {"code": clipped(code, _CODE_BYTES), "name": names.get(code), "runs": runs}
+                for code, runs in reasons[: room.findings]
+            ],
+            "worst": [
+                {
+                    **brief_run(run.ref.name, f"{run.ref.store}:{run.ref.id}", run.ref.url if room.why else None),
+                    "verdict": None if run.verdict is None else str(run.verdict),
+                    "cause": brief_cause(run.cause, run.certainty if run.certainty in CERTAINTY_WORDS else ""),
+                    "summary": clipped(run.summary, room.why),
+                }
+                for run in self.worst[: room.findings]
+            ],
+        }
 
     def to_json(self) -> dict[str, Any]:
         """A document of strict JSON values."""
