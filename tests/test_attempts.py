@@ -16,6 +16,7 @@ from tracker_health.runs.attempts import Attempts, attempt_lines, kind_of_change
 from tracker_health.runs.overview import overview, overview_lines
 from tracker_health.stores.base import TaggedRun
 from tracker_health.stores.common.record import tagged
+from tracker_health.text import printable
 from tracker_health.words.repairs import MAX_MARK_CHARACTERS, MAX_RUN, REPAIRED_BY, REPAIRS, Answer, RepairMark
 from tracker_health.words.verdict import Verdict
 
@@ -58,7 +59,7 @@ def test_what_is_written_is_what_is_read(old, new, change, because, answer, when
         return
     text = given_mark.to_text()
     assert len(text) <= MAX_MARK_CHARACTERS
-    assert text.isprintable()
+    assert printable(text, MAX_MARK_CHARACTERS) == text
     assert RepairMark.from_text(text) == given_mark.bounded()
     assert given_mark.says_the_same(replace(given_mark, when=0.0))
 
@@ -211,8 +212,8 @@ def test_the_summary_says_what_became_of_a_run_and_what_helped():
     runs = [run("a", repaired_by=said), run("b", said), run("c")]
     found = overview(runs, GROUPED_BY, now=NOW)
     lines = list(overview_lines(found))
-    assert any("run a  it rose (repaired, and something new in b)" in line for line in lines)
-    assert any("run b  it rose (repair of a: repaired, and something new)" in line for line in lines)
+    assert any("run a  it rose (repaired, and something new in run b)" in line for line in lines)
+    assert any("run b  it rose (repair of run a: repaired, and something new)" in line for line in lines)
     assert "1 repair: 1 repaired, and something new" in lines
     document = found.to_json()
     by_id = {one["run"]["id"]: one for one in document["worst"]}
