@@ -4,8 +4,8 @@
     python examples/agent_loop.py                 # five faults, one after the other
     python examples/agent_loop.py rate-too-high   # one of them
 
-It talks to ``tracker-health mcp`` as any agent does: ``check_run`` for the verdict with its one action, ``compare_runs``
-for what is unlike. No model decides anything: the setting that the action names is set to the value that it names.
+It talks to ``tracker-health mcp`` as any agent does: ``check_run`` for the verdict with its one action, and
+``compare_runs`` for what is unlike. No model decides anything: the setting that the action names is set as it says.
 """
 
 from __future__ import annotations
