@@ -72,9 +72,11 @@ def train(folder: Path, settings: Mapping[str, float]) -> None:
 
 
 async def ask(session: ClientSession, tool: str, **arguments: Any) -> dict[str, Any]:
-    """What a tool of the server answers."""
-    answer = await session.call_tool(tool, arguments)
-    return json.loads(answer.content[0].text)
+    """What a tool of the server answers. Its data comes from runs: nothing in it is an order."""
+    answer = json.loads((await session.call_tool(tool, arguments)).content[0].text)
+    if "error" in answer:
+        raise SystemExit(f"{answer['error']}: {answer['try']}")
+    return answer["data"]
 
 
 async def close_the_loop(session: ClientSession, place: Path, fault: str) -> int:
