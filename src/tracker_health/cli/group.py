@@ -19,6 +19,7 @@ from tracker_health.text import printable
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Judge runs": ("check", "annotate", "report", "gate", "exec"),
     "Many runs": ("sweep", "summary", "diff", "baseline", "view"),
+    "Compare runs": ("compare", "repaired"),
     "Answer a verdict": ("ack", "clear"),
     "While a run is still running": ("follow",),
     "Look closer": ("explain", "show", "rules", "config"),
@@ -85,6 +86,7 @@ EXAMPLES: Mapping[str, str] = {
     "baseline": "tracker-health baseline save experiment:my-experiment -o baseline.json",
     "check": "tracker-health check outputs/checkpoint-500 --fail-on warn",
     "clear": "tracker-health clear 3f2a9c0e7b1d4e5f8a6b7c8d9e0f1a2b",
+    "compare": "tracker-health compare runs/lr-0.3 runs/lr-0.01 --open",
     "config": "tracker-health config --all",
     "demo": "tracker-health demo",
     "diff": "tracker-health diff --experiment my-experiment",
@@ -94,6 +96,7 @@ EXAMPLES: Mapping[str, str] = {
     "follow": "tracker-health follow 3f2a9c0e7b1d4e5f8a6b7c8d9e0f1a2b --stop-on fail",
     "gate": "tracker-health gate models:/net/3 --allow-unfinished",
     "rules": "tracker-health rules --json",
+    "repaired": "tracker-health repaired runs/lr-0.3 runs/lr-0.01",
     "report": "tracker-health report outputs/checkpoint-500 --open",
     "show": "tracker-health show metrics outputs --set roles.train_loss=my/loss",
     "summary": "tracker-health summary --experiment my-experiment --by week",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,7 +29,7 @@ from tracker_health.cli.options import (
 from tracker_health.cli.outcomes import finish, report_json, say_errors, say_left_out, say_unread, verdict_code
 from tracker_health.cli.pages import Pages, pages_of
 from tracker_health.errors import ConfigError
-from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say, say_error, write_page
+from tracker_health.terminal import EXIT_DONE, EXIT_RUN, open_page, say, write_page
 from tracker_health.text import count, printable
 from tracker_health.words.order import ORDERS
 from tracker_health.words.verdict import Verdict
@@ -167,7 +166,7 @@ def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, ca
     if not quiet:
         say_left_out(len(reports) - len(kept), choices["only"])
     if path and opens:
-        _open(pages.table)
+        open_page(pages.table)
     gate = choices["fail_on"]
     codes = [verdict_code(one, gate) for one in reports]
     sys.exit(EXIT_RUN if not complete else max(codes, default=EXIT_DONE))
@@ -185,7 +184,7 @@ def _judged(
     listed: list[str | Listed], title: str, pages: Pages, settings: Effective, choices: dict[str, Any]
 ) -> tuple[list[Report], bytes, bool]:
     """The reports, the page about them, and whether all could be judged. What could not is said."""
-    from tracker_health.api import compare, page_of_run
+    from tracker_health.api import page_of_run, table_of_runs
 
     options: dict[str, Any] = {"config": settings.config, "tracking_uri": settings.tracking_uri}
     if len(listed) == 1 and not (title or choices["only"] or pages.folder):
@@ -193,7 +192,7 @@ def _judged(
         say_unread(page.report)
         return [page.report], page.html, not page.report.errors
     shown = {"only": choices["only"], "sort": choices["order"] or "verdict", "page_at": pages.page_at}
-    outcomes, html = compare(listed, title=title or count(len(listed), "run"), **shown, **options)
+    outcomes, html = table_of_runs(listed, title=title or count(len(listed), "run"), **shown, **options)
     for one in outcomes:
         say_errors(one, {**choices, "as_json": True}, brief=False)
     return [one.report for one in outcomes], html, all(one.complete for one in outcomes)
@@ -204,12 +203,3 @@ def _write(path: str, html: bytes, reports: list[Report], *, quiet: bool, unname
     if not quiet:
         verdicts = ", ".join(f"{sum(one.verdict is verdict for one in reports)} {verdict}" for verdict in Verdict)
         click.echo(f"{'wrote ' * unnamed}{printable(path)}: {verdicts}")
-
-
-def _open(path: str) -> None:
-    """Open a page in the browser; where there is none, say so: the page is written all the same."""
-    import webbrowser
-
-    address = Path(path).resolve().as_uri()
-    if not webbrowser.open(address):
-        say_error("no browser could be started", f"open {address}")
