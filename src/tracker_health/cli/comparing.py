@@ -11,7 +11,7 @@ import click
 
 from tracker_health.cli.choices import settings_of
 from tracker_health.cli.group import cli
-from tracker_health.cli.options import all_of, choice_options, note_verbose
+from tracker_health.cli.options import BRIEF, all_of, choice_options, note_verbose
 from tracker_health.errors import ConfigError
 from tracker_health.terminal import EXIT_DONE, EXIT_UNFINISHED, EXIT_VERDICT, open_page, say, write_page
 from tracker_health.text import count, printable
@@ -39,7 +39,7 @@ _VERBOSE = click.option(
 @click.option("--open", "opens", is_flag=True, help="Open that page in the browser.")
 @all_of(*choice_options(fail_on=None))
 @_JSON
-@click.option("--brief", is_flag=True, help="With --json: at most two kilobytes, for a context.")
+@BRIEF
 @_QUIET
 @_VERBOSE
 @click.pass_context
@@ -54,6 +54,7 @@ def compare(
     """
     from tracker_health.api import compare as compared
 
+    choices["as_json"] |= choices["in_brief"]
     if path == "-" and (choices["as_json"] or opens):
         raise ConfigError("a page on standard output leaves no room for anything else", "give the page a file: -o FILE")
     settings = settings_of(choices)
@@ -64,7 +65,7 @@ def compare(
 
         write_page(page, compared_page(found))
     if choices["as_json"]:
-        say(json.dumps(found.brief() if choices["brief"] else found.to_json(), allow_nan=False))
+        say(json.dumps(found.brief() if choices["in_brief"] else found.to_json(), allow_nan=False))
     elif not choices["quiet"] and page != "-":
         for line in _comparison_lines(found, every=_is_verbose(context)):
             say(line)

@@ -10,11 +10,12 @@ from tracker_health.judge.compare.alignment import Alignment, By, aligned
 from tracker_health.judge.compare.changes import Change, TensorChanges, changes_of, tensor_changes
 from tracker_health.judge.compare.partings import Parting, Partings, partings_of
 from tracker_health.judge.compare.side import Side
-from tracker_health.text import count, listing, printable
+from tracker_health.report.brief import MOST_BYTES, Room, fitted
+from tracker_health.text import clipped, count, listing, printable
 
 SCHEMA = "tracker-health/compare/1"
 BRIEF = "tracker-health/compare-brief/1"
-_MOST_SAID, _CHARACTERS, _SENTENCE = 5, 160, 300
+_NAME_BYTES = 100
 NOTHING_PARTS = "nothing clearly parts"
 
 
@@ -72,19 +73,23 @@ class Comparison:
             "unsure": list(self.unsure),
         }
 
-    def brief(self) -> dict[str, Any]:
-        """The same in at most two kilobytes, for a context."""
+    def brief(self, most: int = MOST_BYTES) -> dict[str, Any]:
+        """The same for a reader with little room, in at most so many bytes of JSON; at least 1,500."""
+        return fitted(self._brief_in, most)
+
+    def _brief_in(self, room: Room) -> dict[str, Any]:
+        most = room.findings
         return {
             "schema": BRIEF,
-            "run": f"{self.bad.shown}: {self.bad.report.verdict}",
-            "others": [f"{one.shown}: {one.report.verdict}" for one in self.goods[:_MOST_SAID]],
-            "headline": printable(self.headline, _SENTENCE),
-            "settings": [printable(one.said, _CHARACTERS) for one in self.changes[:_MOST_SAID]],
-            "parted": [printable(one.said, _CHARACTERS) for one in self.partings.found[1:_MOST_SAID]],
-            "findings_only_own": list(self.only_own[:_MOST_SAID]),
-            "findings_only_there": list(self.only_there[:_MOST_SAID]),
-            "tensors": [printable(one, _CHARACTERS) for one in self.tensors.lines()[:2]] if self.tensors else [],
-            "unsure": [printable(one, _CHARACTERS) for one in self.unsure[:2]],
+            "run": clipped(f"{self.bad.shown}: {self.bad.report.verdict}", _NAME_BYTES),
+            "others": [clipped(f"{one.shown}: {one.report.verdict}", _NAME_BYTES) for one in self.goods[:most]],
+            "headline": clipped(self.headline, room.text),
+            "settings": [clipped(one.said, room.sentence) for one in self.changes[:most]],
+            "parted": [clipped(one.said, room.sentence) for one in self.partings.found[1:most]],
+            "findings_only_own": list(self.only_own[:most]),
+            "findings_only_there": list(self.only_there[:most]),
+            "tensors": [clipped(one, room.sentence) for one in self.tensors.lines()[:2]] if self.tensors else [],
+            "unsure": [clipped(one, room.sentence) for one in self.unsure[:2]],
         }
 
 
