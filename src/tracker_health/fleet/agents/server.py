@@ -12,9 +12,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from mcp.server.mcpserver import MCPServer, ResourceSecurity
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import Field
+from mcp.server.mcpserver import Context, MCPServer, ResourceSecurity
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
+from pydantic import Field, ValidationError
 
 from tracker_health._version import __version__
 from tracker_health.errors import TrackerHealthError, named
@@ -57,8 +58,38 @@ class _Answers:
             return self.secrets.hidden(json.dumps(_described(error)))
 
     def _result(self, document: dict[str, Any], *, is_error: bool = False) -> CallToolResult:
-        text = self.secrets.hidden(json.dumps(document, allow_nan=False))
-        return CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error)
+        content = _text(document)
+        return CallToolResult(
+            content=[content.model_copy(update={"text": self.secrets.hidden(content.text)})], is_error=is_error
+        )
+
+
+class _Server(MCPServer[Any]):
+    """A server that answers wrong arguments as it answers everything else that goes wrong."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """As ``MCPServer.call_tool``, with no error but of the protocol."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            return CallToolResult(content=[_text(_misused(name, error))], is_error=True)
+
+
+def _misused(name: str, error: ToolError) -> dict[str, Any]:
+    cause = error.__cause__
+    if not isinstance(cause, ValidationError):
+        return {"error": clipped(error, _ERROR_BYTES), "try": "list the tools"}
+    said = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in cause.errors(include_input=False)]
+    return {
+        "error": clipped(f"wrong arguments for {name}: {'; '.join(said)}", _ERROR_BYTES),
+        "try": "give the arguments that the list of tools describes",
+    }
+
+
+def _text(document: dict[str, Any]) -> TextContent:
+    return TextContent(type="text", text=json.dumps(document, allow_nan=False))
 
 
 def _described(error: Exception) -> dict[str, Any]:
@@ -82,7 +113,7 @@ def make_server(tools: Callable[[], Tools], secrets: Secrets, *, allow_write: bo
     Returns:
         The server, to be run.
     """
-    server: MCPServer[Any] = MCPServer(
+    server = _Server(
         "tracker-health",
         title="tracker-health",
         instructions=prompts.INSTRUCTIONS,
@@ -136,7 +167,7 @@ def _add_tools(server: MCPServer[Any], answer: _Answers) -> None:
     def rules_that_fit(run: _Run) -> CallToolResult:
         return answer(lambda tools: tools.rules_that_fit(run))
 
-    said = {
+    said: dict[Callable[..., CallToolResult], str] = {
         check_run: "Judge a training run: verdict, cause with certainty, findings, the one action (setting from -> "
         "to), the checkpoint to go back to, what was judged and what not.",
         triage: "Many runs of an MLflow experiment or a W&B project: counts by verdict, causes, the worst runs with "
