@@ -11,7 +11,7 @@ import click
 
 from tracker_health.cli.choices import settings_of
 from tracker_health.cli.group import cli
-from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, note_verbose
+from tracker_health.cli.options import CONFIG_FILE, note_verbose
 from tracker_health.errors import optional_packages
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @cli.command()
 @click.option("--root", "folders", multiple=True, metavar="DIR", help="Runs below this folder; repeatable.")
-@TRACKING_URI
+@click.option("--tracking-uri", metavar="URI", help="Runs of this MLflow store; without it of none.")
 @click.option(
     "--project", "projects", multiple=True, metavar="ENTITY/PROJECT", help="Runs of this W&B project; repeatable."
 )
