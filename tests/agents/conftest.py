@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from ..stores.conftest import _no_telemetry, sqlite_uri  # noqa: F401, TID252  fixtures
+from ..stores.conftest import _no_telemetry, server_uri, sqlite_uri, wandb_server  # noqa: F401, TID252  fixtures

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from tracker_health.fleet.agents import prompts
 
 from ..stores.many_runs import make_runs  # noqa: TID252
+from ..stores.test_wandb_online import logged  # noqa: TID252
 from ..stores.wandb_runs import run_script  # noqa: TID252
 from .conversation import asked, connected
 
@@ -70,6 +73,8 @@ def test_what_there_is_is_listed(root, writes):
     assert [one.name for one in tools] == [*READING, *["annotate"] * writes]
     assert all(one.annotations.read_only_hint is (one.name != "annotate") for one in tools)
     assert all(one.description and one.input_schema["type"] == "object" for one in tools)
+    for one in tools:
+        jsonschema.Draft202012Validator.check_schema(one.input_schema)
     assert not any("ack" in one.name for one in tools), "to acknowledge is for people"
     assert templates == 3
     assert [one.name for one in offered] == ["why_failed", "morning_triage", "watch_training"]
@@ -152,6 +157,62 @@ def test_a_run_of_wandb_on_this_machine(tmp_path):
     assert (checked["run"]["name"], checked["verdict"]) == ("diverged", "fail")
     assert curve["logged_points"] == 150
     assert watched["advice"] == "over"
+
+
+def with_checkpoint(uri, folder):
+    """A new run of an MLflow store that has logged an optimizer's state."""
+    import mlflow
+    import torch
+
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    name, (run,) = make_runs(uri, 1)
+    layer = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.Adam(layer.parameters())
+    layer(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    torch.save(optimizer.state_dict(), folder / "optimizer.pt")
+    client.log_artifact(run, str(folder / "optimizer.pt"))
+    return name, run
+
+
+def test_what_a_server_keeps_is_fetched_and_read(server_uri, tmp_path):
+    _name, run = with_checkpoint(server_uri, tmp_path)
+    ((answer, is_error),) = asked(["--tracking-uri", server_uri], ("check_run", {"run": run}))
+    assert not is_error
+    assert "optimizer" in answer["data"]["judged"]
+    assert answer["data"]["errors"] == []
+
+
+def test_artifacts_of_a_store_here_are_read_below_the_roots_alone(sqlite_uri, tmp_path):
+    name, run = with_checkpoint(sqlite_uri, tmp_path)
+    folder = Path(sqlite_uri.removeprefix("sqlite:///")).parent
+    import mlflow
+
+    place = mlflow.MlflowClient(tracking_uri=sqlite_uri).get_experiment_by_name(name).artifact_location
+    elsewhere = Path(place.removeprefix("file://")).resolve()
+    for roots, is_read in (([], elsewhere.is_relative_to(folder / "mlruns")), (["--root", elsewhere], True)):
+        ((answer, _),) = asked(["--tracking-uri", sqlite_uri, *roots], ("check_run", {"run": run}))
+        assert ("optimizer" in answer["data"]["judged"]) is is_read
+        assert is_read or "outside of the folders that may be read" in answer["data"]["errors"][0]
+
+
+def test_a_project_of_wandb(wandb_server):
+    logged(wandb_server, losses=DIVERGED)
+    logged(wandb_server, "other")
+    answers = asked(
+        ["--project", "team/proj"],
+        ("check_run", {"run": "wandb:team/proj/abc"}),
+        ("check_run", {"run": "https://elsewhere.example/team/proj/runs/abc"}),
+        ("triage", {"project": "team/proj"}),
+        ("watch_run", {"run": "wandb:team/proj/abc"}),
+        ("check_run", {"run": "wandb:team/other/abc"}),
+        ("triage", {"project": "team/other"}),
+    )
+    bad, pasted, counted, watched, *refused = answers
+    assert (bad[0]["data"]["verdict"], watched[0]["data"]["advice"]) == ("fail", "over")
+    assert pasted == bad
+    assert counted[0]["data"]["runs"] == 2
+    assert all(is_error and "outside of what" in document["error"] for document, is_error in refused)
 
 
 def test_what_is_outside_or_wrong_is_an_answer_that_says_what_to_try(root, tmp_path):

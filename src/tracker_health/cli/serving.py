@@ -40,7 +40,8 @@ def mcp(folders: tuple[str, ...], projects: tuple[str, ...], allow_write: bool, 
     As most clients are configured (mcpServers in their JSON):
       {"mcpServers": {"tracker-health": {
         "command": "tracker-health",
-        "args": ["mcp", "--root", "/home/me/runs", "--tracking-uri", "http://mlflow:5000"]}}}
+        "args": ["mcp", "--root", "/home/me/runs",
+                 "--tracking-uri", "http://mlflow:5000"]}}}
 
     \b
     Claude Code:
