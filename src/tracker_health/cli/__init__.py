@@ -16,6 +16,7 @@ from tracker_health.cli import (  # noqa: F401  each adds its commands
     gating,
     looking,
     serving,
+    skilling,
     sweeping,
     training,
     verdicts,

@@ -22,9 +22,9 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Compare runs": ("compare", "repaired"),
     "Answer a verdict": ("ack", "clear"),
     "While a run is still running": ("follow",),
-    "For agents": ("mcp",),
     "Look closer": ("explain", "show", "rules", "config"),
     "Try it": ("demo", "doctor"),
+    "For agents": ("mcp", "skill"),
 }
 """The headings below which ``--help`` lists the commands; any other command comes last."""
 
@@ -102,6 +102,7 @@ EXAMPLES: Mapping[str, str] = {
     "report": "tracker-health report outputs/checkpoint-500 --open",
     "show": "tracker-health show metrics outputs --set roles.train_loss=my/loss",
     "summary": "tracker-health summary --experiment my-experiment --by week",
+    "skill": "tracker-health skill --install .claude/skills/tracker-health",
     "sweep": "tracker-health sweep --since 7d --dry-run",
     "view": "tracker-health view --experiment my-experiment",
 }

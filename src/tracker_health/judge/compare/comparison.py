@@ -15,7 +15,6 @@ from tracker_health.text import clipped, count, listing, printable
 
 SCHEMA = "tracker-health/compare/1"
 BRIEF = "tracker-health/compare-brief/1"
-_NAME_BYTES = 100
 NOTHING_PARTS = "nothing clearly parts"
 
 
@@ -74,22 +73,28 @@ class Comparison:
         }
 
     def brief(self, most: int = MOST_BYTES) -> dict[str, Any]:
-        """The same for a reader with little room, in at most so many bytes of JSON; at least 1,500."""
-        return fitted(self._brief_in, most)
+        """The same for a context, in at most so many bytes of JSON; at least 1,500."""
+        return fitted(self._in_brief, most)
 
-    def _brief_in(self, room: Room) -> dict[str, Any]:
+    def _in_brief(self, room: Room) -> dict[str, Any]:
+        def few(texts: Sequence[str], most: int) -> list[str]:
+            return [clipped(one, room.sentence) for one in texts[:most]]
+
+        def run(side: Side) -> dict[str, str]:
+            return {"name": clipped(side.name, room.word), "verdict": str(side.report.verdict)}
+
         most = room.findings
         return {
             "schema": BRIEF,
-            "run": clipped(f"{self.bad.shown}: {self.bad.report.verdict}", _NAME_BYTES),
-            "others": [clipped(f"{one.shown}: {one.report.verdict}", _NAME_BYTES) for one in self.goods[:most]],
+            "run": run(self.bad),
+            "others": [run(one) for one in self.goods[:most]],
             "headline": clipped(self.headline, room.text),
-            "settings": [clipped(one.said, room.sentence) for one in self.changes[:most]],
-            "parted": [clipped(one.said, room.sentence) for one in self.partings.found[1:most]],
+            "settings": few([one.said for one in self.changes], most),
+            "parted": few([one.said for one in self.partings.found[1:]], most),
             "findings_only_own": list(self.only_own[:most]),
             "findings_only_there": list(self.only_there[:most]),
-            "tensors": [clipped(one, room.sentence) for one in self.tensors.lines()[:2]] if self.tensors else [],
-            "unsure": [clipped(one, room.sentence) for one in self.unsure[:2]],
+            "tensors": few(self.tensors.lines() if self.tensors is not None else [], 2),
+            "unsure": few(self.unsure, 2),
         }
 
 
