@@ -132,6 +132,19 @@ def causes(out: Path, split: str, place: str, collect: bool, count: bool, withou
 
 
 @main.command()
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
+@click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
+@click.option("--margins", is_flag=True, help="Train nothing: count what there is.")
+def twins(out: Path, split: str, margins: bool) -> None:
+    """Train runs again by another seed, and print by which factors healthy pairs differ."""
+    import twins as module
+
+    for number, pair in enumerate(() if margins else module.train(out), 1):
+        print(f"{number} {pair.original} {pair.twin} {pair.split} {'healthy' if pair.healthy else '-'}", flush=True)
+    print("\n".join(module.table(module.spreads(out, split))))
+
+
+@main.command()
 @click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
 @click.option("--seeds", type=int, default=2, show_default=True, help="So many processes of each kind.")
 def consoles(split: str, seeds: int) -> None:

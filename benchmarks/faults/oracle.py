@@ -42,7 +42,7 @@ class Label:
 
 
 @dataclass(frozen=True)
-class _Siblings:
+class Siblings:
     """Medians over a task's runs without a fault."""
 
     descent: dict[str, float]
@@ -52,16 +52,16 @@ class _Siblings:
 
 def labels(truths: dict[str, dict[str, Any]]) -> dict[str, Label]:
     """The label of every run, by its id."""
-    siblings = _siblings(truths)
+    siblings = siblings_of(truths)
     return {
         key: _certified(truth, siblings[truth["task"]])
         if truth["fault"] == "none"
-        else _manifested(truth, siblings[truth["task"]])
+        else manifested(truth, siblings[truth["task"]])
         for key, truth in truths.items()
     }
 
 
-def _siblings(truths: dict[str, dict[str, Any]]) -> dict[str, _Siblings]:
+def siblings_of(truths: dict[str, dict[str, Any]]) -> dict[str, Siblings]:
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for truth in truths.values():
         if truth["fault"] == "none":
@@ -69,26 +69,26 @@ def _siblings(truths: dict[str, dict[str, Any]]) -> dict[str, _Siblings]:
     return {task: _medians(group) for task, group in groups.items()}
 
 
-def _medians(group: list[dict[str, Any]]) -> _Siblings:
+def _medians(group: list[dict[str, Any]]) -> Siblings:
     descent, end, spread = {}, {}, {}
     for which in ("train", "val"):
         ends = np.array([_curve(truth, which)[-1] for truth in group])
         end[which] = float(np.median(ends))
         spread[which] = float(1.4826 * np.median(np.abs(ends - end[which])))
         descent[which] = float(np.median([_curve(truth, which)[0] - _curve(truth, which)[-1] for truth in group]))
-    return _Siblings(descent, end, spread)
+    return Siblings(descent, end, spread)
 
 
 def _curve(truth: dict[str, Any], which: str) -> np.ndarray:
     return np.array([point[which] for point in truth["evaluations"]])
 
 
-def _certified(truth: dict[str, Any], siblings: _Siblings) -> Label:
+def _certified(truth: dict[str, Any], siblings: Siblings) -> Label:
     reason = _why_not_healthy(truth, siblings)
     return Label(certified=not reason, manifested=False, reason=reason)
 
 
-def _why_not_healthy(truth: dict[str, Any], siblings: _Siblings) -> str:
+def _why_not_healthy(truth: dict[str, Any], siblings: Siblings) -> str:
     if not (np.isfinite(truth["losses"]).all() and truth["gradients_finite"]):
         return "not finite"
     if truth["steps"] < LEAST_STEPS:
@@ -112,7 +112,7 @@ def _why_not_healthy(truth: dict[str, Any], siblings: _Siblings) -> str:
     return ""
 
 
-def _manifested(truth: dict[str, Any], siblings: _Siblings) -> Label:
+def manifested(truth: dict[str, Any], siblings: Siblings) -> Label:
     losses = np.array(truth["losses"])
     worse = [
         not _curve(truth, which)[-1]

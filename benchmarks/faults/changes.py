@@ -1,0 +1,99 @@
+"""What is done differently when a run is trained once more: settings that are changed, a fault that is taken out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from faults import Fault
+from recipes import Recipe, rate_at
+from tasks import Task
+from torch import nn
+from train import Training
+
+SCENES = frozenset(
+    {
+        "rate-jump", "early-decay", "nan-midway", "masked-nan", "shuffled-targets", "bad-batches", "same-batch",
+        "sorted-data", "update-too-small", "weights-lost",
+    }
+)  # fmt: skip
+"""Faults whose recipe is no part of them: the run keeps it where the fault is taken out, so that nothing else changes."""
+
+Undone = Literal["", "model", "fault"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is done differently. By default nothing.
+
+    ``undone``: what of the fault is taken out: nothing, how it makes the ``model``, or all. ``recipe``: fields of the
+    recipe with their values. ``longer``: so many times the steps. ``rate_factor`` and ``rate_limit``: of the learning
+    rate of every step, the limit as the log has it; ``peak_rate``: the highest one of its schedule. ``idle_rate``: of the
+    groups that have none. ``optimizer``: settings of every group, right before each step.
+    """
+
+    undone: Undone = ""
+    recipe: tuple[tuple[str, Any], ...] = ()
+    longer: int = 1
+    rate_factor: float = 1.0
+    rate_limit: float | None = None
+    peak_rate: float | None = None
+    idle_rate: float | None = None
+    optimizer: tuple[tuple[str, Any], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """What differs from changing nothing."""
+        return {name: value for name, value in asdict(self).items() if value != getattr(NOTHING, name)}
+
+
+NOTHING = Change()
+
+
+class _Changed(Fault):
+    """Puts a change on top of the fault that comes after it in the order of bases."""
+
+    change: Change = NOTHING
+    changed: Recipe
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        given = replace(super().recipe(recipe, task, rng), **dict(self.change.recipe))
+        steps = given.steps * self.change.longer
+        self.changed = replace(given, steps=steps, planned=max(given.planned, steps))
+        return self.changed
+
+    def rate(self, rate: float, done: float) -> float:
+        if self.change.peak_rate is not None:
+            return self.change.peak_rate * rate / self.changed.rate
+        return super().rate(rate, done) * self.change.rate_factor
+
+    def before_update(self, training: Training) -> None:
+        """Limits come last: a limit is of the rate that is logged, that of the first group."""
+        limit = self.change.rate_limit
+        for group, share in zip(training.optimizer.param_groups, training.shares, strict=True):
+            if limit is not None:
+                group["lr"] = min(group["lr"], limit * share / training.shares[0])
+            if self.change.idle_rate is not None and group["lr"] == 0.0:
+                group["lr"] = self.change.idle_rate * rate_at(self.changed, training.done) / self.changed.rate
+            group.update(self.change.optimizer)
+
+
+class _Scene(Fault):
+    """No fault, in the recipe of one."""
+
+
+def with_change(fault: type[Fault], change: Change) -> Fault:
+    """The fault, as far as it is left, with a change on top of it."""
+    return type("Changed", (_Changed, _left_of(fault, change.undone)), {"change": change})()
+
+
+def _left_of(fault: type[Fault], undone: Undone) -> type[Fault]:
+    if undone == "model":
+        return type("WithoutModel", (fault,), {"model": _as_built})
+    if undone == "fault":
+        return type("Scene", (_Scene,), {"recipe": fault.recipe} if fault.name in SCENES else {})
+    return fault
+
+
+def _as_built(_fault: Fault, _model: nn.Module, _rng: np.random.Generator) -> None:
+    """The model as the framework makes it."""
