@@ -145,6 +145,17 @@ def twins(out: Path, split: str, margins: bool) -> None:
 
 
 @main.command()
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
+def repairs(out: Path) -> None:
+    """Follow the advice on faulty runs, and train them again. Stopped, it goes on where it was."""
+    import repairs as module
+
+    for number, line in enumerate(module.follow(out), 1):
+        became = "still faulty" if line["still_faulty"] else "repaired"
+        print(f"{number} {line['fault']} {line['cause']} {line['kind']} {line['seed']} {became}", flush=True)
+
+
+@main.command()
 @click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
 @click.option("--seeds", type=int, default=2, show_default=True, help="So many processes of each kind.")
 def consoles(split: str, seeds: int) -> None:

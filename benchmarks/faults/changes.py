@@ -18,7 +18,7 @@ SCENES = frozenset(
         "sorted-data", "update-too-small", "weights-lost",
     }
 )  # fmt: skip
-"""Faults whose recipe is no part of them: the run keeps it where the fault is taken out, so that nothing else changes."""
+"""Faults whose recipe is no part of them: the run keeps it where the fault is taken out."""
 
 Undone = Literal["", "model", "fault"]
 
@@ -29,8 +29,8 @@ class Change:
 
     ``undone``: what of the fault is taken out: nothing, how it makes the ``model``, or all. ``recipe``: fields of the
     recipe with their values. ``longer``: so many times the steps. ``rate_factor`` and ``rate_limit``: of the learning
-    rate of every step, the limit as the log has it; ``peak_rate``: the highest one of its schedule. ``idle_rate``: of the
-    groups that have none. ``optimizer``: settings of every group, right before each step.
+    rate of every step, the limit as the log has it; ``peak_rate``: the highest one of its schedule, ``group_rate`` that
+    of the group with the lowest rate. ``optimizer``: settings of every group, right before each step.
     """
 
     undone: Undone = ""
@@ -39,7 +39,7 @@ class Change:
     rate_factor: float = 1.0
     rate_limit: float | None = None
     peak_rate: float | None = None
-    idle_rate: float | None = None
+    group_rate: float | None = None
     optimizer: tuple[tuple[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -55,6 +55,8 @@ class _Changed(Fault):
 
     change: Change = NOTHING
     changed: Recipe
+    first_share = 1.0
+    """Of the rate, that of the first group, which is the one that is logged; known from the first step on."""
 
     def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
         given = replace(super().recipe(recipe, task, rng), **dict(self.change.recipe))
@@ -65,16 +67,18 @@ class _Changed(Fault):
     def rate(self, rate: float, done: float) -> float:
         if self.change.peak_rate is not None:
             return self.change.peak_rate * rate / self.changed.rate
-        return super().rate(rate, done) * self.change.rate_factor
+        changed = super().rate(rate, done) * self.change.rate_factor
+        limit = self.change.rate_limit
+        return changed if limit is None else min(changed, limit / self.first_share)
 
     def before_update(self, training: Training) -> None:
-        """Limits come last: a limit is of the rate that is logged, that of the first group."""
-        limit = self.change.rate_limit
-        for group, share in zip(training.optimizer.param_groups, training.shares, strict=True):
-            if limit is not None:
-                group["lr"] = min(group["lr"], limit * share / training.shares[0])
-            if self.change.idle_rate is not None and group["lr"] == 0.0:
-                group["lr"] = self.change.idle_rate * rate_at(self.changed, training.done) / self.changed.rate
+        """What is set here counts, whatever the fault did in this step."""
+        self.first_share = training.shares[0]
+        groups = training.optimizer.param_groups
+        lowest = min(group["lr"] for group in groups)
+        for group in groups:
+            if self.change.group_rate is not None and group["lr"] <= lowest:
+                group["lr"] = self.change.group_rate * rate_at(self.changed, training.done) / self.changed.rate
             group.update(self.change.optimizer)
 
 

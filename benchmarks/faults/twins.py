@@ -15,7 +15,7 @@ from generate import Job, jobs
 from oracle import labels
 from reruns import Rerun, split_of, truth_of, truths_without_fault
 
-_HEALTHY, _FAULTY = 4, 1
+HEALTHY, _FAULTY = 4, 1
 """Runs without a fault per task, and runs with one per fault."""
 
 _PARTS = 8
@@ -46,7 +46,7 @@ def chosen() -> list[Job]:
     groups: dict[tuple[str, str], list[Job]] = defaultdict(list)
     for job in jobs("full"):
         groups[(job.task, "") if job.fault == "none" else (job.fault, split_of(job))].append(job)
-    healthy = [group[:_HEALTHY] for (_, split), group in groups.items() if not split]
+    healthy = [group[:HEALTHY] for (_, split), group in groups.items() if not split]
     faults = sorted(fault for fault, split in groups if split == "tune")
     faulty = [groups[fault, ("tune", "validate")[number // 2 % 2]][:_FAULTY] for number, fault in enumerate(faults)]
     return _in_turn([*healthy, *faulty[::2]])

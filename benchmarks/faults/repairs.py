@@ -1,0 +1,189 @@
+"""What becomes of a faulty run when the advice on it is followed, and when nothing is done but to train again."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from advice import Advice, advice_of
+from changes import NOTHING, Change
+from generate import Job, jobs
+from oracle import LEAST_MOVE, Siblings, manifested, siblings_of
+from reruns import Rerun, split_of, truth_of
+from twins import HEALTHY
+
+from tracker_health import check
+
+REPAIRS, PLACEBOS = "repairs.jsonl", "placebo.jsonl"
+
+_RUNS, _PLACEBO_RUNS = 8, 2
+"""Of each fault: runs whose advice is followed, and those of them that are also trained again as they were."""
+
+_SEEDS = {"other": 1, "same": 0}
+_REFERENCES = (0, 2)
+"""The seeds of the runs without the fault that a run is compared with in its own recipe."""
+
+
+@dataclass
+class Oracle:
+    """What is true of runs of the benchmark, whatever was changed in them."""
+
+    out: Path
+    _of_task: dict[str, Siblings] = field(default_factory=dict)
+
+    @cached_property
+    def _healthy(self) -> dict[str, list[Job]]:
+        groups: dict[str, list[Job]] = defaultdict(list)
+        for job in jobs("full"):
+            if job.fault == "none" and len(groups[job.task]) < HEALTHY:
+                groups[job.task].append(job)
+        return groups
+
+    def siblings(self, task: str) -> Siblings:
+        """Medians over runs of the task without a fault, each of them by two seeds."""
+        if task not in self._of_task:
+            runs = [run for job in self._healthy[task] for run in (job, Rerun(job))]
+            self._of_task |= siblings_of({run.id: truth_of(run, self.out) for run in runs})
+        return self._of_task[task]
+
+    def is_faulty(self, run: Rerun) -> bool:
+        """Whether a fault is in the run that does harm, or that its user would have to know of: its trace is there, a
+        part of the model did not move, or it ends worse than its siblings. A run that ends no worse than runs of its
+        recipe without the fault is not faulty for that.
+        """
+        truth = truth_of(run, self.out)
+        if truth["structural"] and not _is_taken_back(run):
+            return True
+        siblings = self.siblings(run.job.task)
+        if not manifested(truth, siblings).manifested and _all_moved(truth):
+            return False
+        references = [truth_of(Rerun(run.job, seed, Change(undone="fault")), self.out) for seed in _REFERENCES]
+        if not _all_moved(truth) and all(map(_all_moved, references)):
+            return True
+        return manifested(truth, _no_better_than(references, siblings)).manifested
+
+
+def _all_moved(truth: Mapping[str, Any]) -> bool:
+    return not min(truth["moved"].values()) < LEAST_MOVE
+
+
+def _no_better_than(references: Iterable[Mapping[str, Any]], siblings: Siblings) -> Siblings:
+    """The siblings, of whom no better end is asked than of these runs."""
+    ends = {which: [one["evaluations"][-1][which] for one in references] for which in siblings.end}
+    worst = {
+        which: max([end, *(one for one in ends[which] if np.isfinite(one))]) for which, end in siblings.end.items()
+    }
+    return replace(siblings, end=worst)
+
+
+def _is_taken_back(run: Rerun) -> bool:
+    """Whether a setting does away with what the fault did: then the run counts by what became of it."""
+    match run.job.fault:
+        case "rate-zero":
+            return run.change.peak_rate is not None
+        case "group-rate-zero":
+            return run.change.group_rate is not None
+        case "scale-collapse":
+            return ("half", False) in run.change.recipe
+        case "stopped-early" | "too-few-steps":
+            return run.change.longer > 1
+    return False
+
+
+def chosen() -> Iterator[Job]:
+    """Faulty runs of the tuning tasks, one of each fault at a time."""
+    groups: dict[str, list[Job]] = defaultdict(list)
+    for job in jobs("full"):
+        if job.fault != "none" and split_of(job) == "tune":
+            groups[job.fault].append(job)
+    for row in zip_longest(*(group[:_RUNS] for group in groups.values())):
+        yield from (job for job in row if job is not None)
+
+
+def follow(out: Path) -> Iterator[dict[str, Any]]:
+    """Train again by the advice on each flagged run, and write down a line for each; goes on where it stopped."""
+    oracle, done, placebos = Oracle(out), _olds(out / REPAIRS), _placebos(out)
+    for job in chosen():
+        if job.id in done:
+            continue
+        truth_of(job, out)
+        report = check(str(out / "runs" / job.id))
+        if str(report.verdict) not in ("warn", "fail"):
+            continue
+        advice = advice_of(report, job.fault)
+        lines = list(_followed(job, advice, oracle))
+        _append(out / REPAIRS, lines)
+        if placebos[job.fault] < _PLACEBO_RUNS and lines[0]["was_faulty"]:
+            placebos[job.fault] += 1
+            _append(out / PLACEBOS, [_placebo(job, advice, oracle)])
+        yield from lines
+
+
+def _followed(job: Job, advice: Advice, oracle: Oracle) -> Iterator[dict[str, Any]]:
+    """A line for each seed; where the advice changes nothing in the run, for the other seed alone."""
+    action, was_faulty = advice.action, oracle.is_faulty(Rerun(job, 0))
+    for seed, number in _SEEDS.items():
+        rerun = Rerun(job, number, advice.change)
+        if rerun.id == job.id:
+            continue
+        yield {
+            "old": job.id,
+            "new": rerun.id,
+            "fault": job.fault,
+            "task": job.task,
+            "split": split_of(job),
+            "seed": seed,
+            "cause": advice.cause,
+            "certainty": advice.certainty,
+            "action": action.text,
+            "setting": action.setting,
+            "from": action.old,
+            "to": action.new,
+            "kind": advice.kind,
+            "applied": advice.change != NOTHING,
+            "change": advice.change.to_json(),
+            "was_faulty": was_faulty,
+            "still_faulty": oracle.is_faulty(rerun),
+        }
+
+
+def _placebo(job: Job, advice: Advice, oracle: Oracle) -> dict[str, Any]:
+    again = Rerun(job)
+    return {
+        "old": job.id,
+        "new": again.id,
+        "fault": job.fault,
+        "task": job.task,
+        "split": split_of(job),
+        "cause": advice.cause,
+        "was_faulty": True,
+        "still_faulty": oracle.is_faulty(again),
+    }
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """What was written down so far."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def _olds(path: Path) -> set[str]:
+    return {line["old"] for line in lines_of(path)}
+
+
+def _placebos(out: Path) -> defaultdict[str, int]:
+    counts: defaultdict[str, int] = defaultdict(int)
+    for line in lines_of(out / PLACEBOS):
+        counts[line["fault"]] += 1
+    return counts
+
+
+def _append(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    with path.open("a") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines))
