@@ -7,7 +7,7 @@ import webbrowser
 from click.testing import CliRunner
 
 from tracker_health import api
-from tracker_health.api import compare
+from tracker_health.api import table_of_runs
 from tracker_health.cli import cli
 
 
@@ -21,7 +21,7 @@ def trained(folder, end, *, steps=300):
 def test_several_runs_are_a_table_with_their_curves_each_judged_by_itself(tmp_path):
     runs = [trained(tmp_path / f"seed-{seed}", 0.5 + seed / 100) for seed in range(6)]
     runs += [trained(tmp_path / "odd", 1.4), str(tmp_path / "nowhere"), trained(tmp_path / "short", 0.5, steps=40)]
-    outcomes, page = compare(runs, title="seeds")
+    outcomes, page = table_of_runs(runs, title="seeds")
     text = page.decode()
     assert text.count('class="name">') == len(runs)
     assert text.count('<svg class="spark"') == len(runs) - 1

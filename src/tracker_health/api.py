@@ -20,6 +20,7 @@ from tracker_health.roles import NOTHING_READ
 from tracker_health.runs.annotating import AnnotateOptions, annotate_run
 from tracker_health.runs.candidates import candidates_among
 from tracker_health.runs.clearing import clear_ours, count_ours
+from tracker_health.runs.comparing import Comparison, Repair, compare_runs, judge_repair_of
 from tracker_health.runs.judging import check_run, judge_run
 from tracker_health.runs.lookup import open_run, shown_name
 from tracker_health.runs.outcome import Outcome, add_note, failed_outcome
@@ -384,6 +385,59 @@ def clear_annotations(
     return clear_ours(run, tracking_uri, acks=acks)
 
 
+def compare(
+    bad: str | Path | Listed,
+    goods: Sequence[str | Path | Listed],
+    *,
+    config: Config | str = "default",
+    tracking_uri: str | None = None,
+) -> Comparison:
+    """Compare a run with others: settings, curves, findings, weights; nothing is written.
+
+    Args:
+        bad: The run that is asked about, as for ``check``.
+        goods: One or more others; several make a band. They may be in other stores.
+        config: A ``Config``, or the name of a preset.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+
+    Returns:
+        What is unlike, and which series parted first.
+
+    Raises:
+        ConfigError: there is no other run, one is named twice, or the configuration names something unknown.
+        RunError: one cannot be found or read at all.
+    """
+    return compare_runs(bad, goods, resolve_config(config), tracking_uri)
+
+
+def repaired(
+    old: str | Path | Listed,
+    new: str | Path | Listed,
+    *,
+    seeds: Sequence[str | Path | Listed] = (),
+    config: Config | str = "default",
+    tracking_uri: str | None = None,
+) -> Repair:
+    """Judge whether a run repairs another one: the old cause is gone, nothing as bad is new, and the end is better
+    beyond noise; nothing is written.
+
+    Args:
+        old: The run with a finding, as for ``check``.
+        new: The run after it.
+        seeds: Runs set as the new one with other seeds, whose scatter is then the noise.
+        config: A ``Config``, or the name of a preset.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+
+    Returns:
+        The answer, its reason, and what could not be compared.
+
+    Raises:
+        ConfigError: one run is named twice, or the configuration names something unknown.
+        RunError: one cannot be found or read at all.
+    """
+    return judge_repair_of(old, new, resolve_config(config), tracking_uri, seeds)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReportPage:
     """A run's report, and the same as a self-contained HTML page."""
@@ -434,7 +488,7 @@ def page_of_run(
     return ReportPage(report=add_note(report, missing), html=page)
 
 
-def compare(
+def table_of_runs(
     runs: Iterable[str | Path | Listed],
     *,
     title: str,
@@ -597,7 +651,7 @@ def overview_of(
     ``where``: as for ``runs_of_experiment`` and ``runs_of_project``; ``since``: only runs that ended at that time
     (seconds since 1970) or later, or are still running; ``by``: of ``overview.GROUPS``. ``labelled``: is given each run
     that someone has answered, with what was said, as a JSON document. ``most_worst``: how many of the worst runs are
-    named. ``only``: these have one of these verdicts. ``sort``: they are named in this order, as for ``compare``.
+    named. ``only``: these have one of these verdicts. ``sort``: they are named in this order, as for ``table_of_runs``.
 
     Raises:
         RunError: the store cannot be reached, or there is no such experiment or project.

@@ -178,7 +178,7 @@ def _judged(
     listed: list[str | Listed], title: str, pages: Pages, settings: Effective, choices: dict[str, Any]
 ) -> tuple[list[Report], bytes, bool]:
     """The reports, the page about them, and whether all could be judged. What could not is said."""
-    from tracker_health.api import compare, page_of_run
+    from tracker_health.api import page_of_run, table_of_runs
 
     options: dict[str, Any] = {"config": settings.config, "tracking_uri": settings.tracking_uri}
     if len(listed) == 1 and not (title or choices["only"] or pages.folder):
@@ -186,7 +186,7 @@ def _judged(
         say_unread(page.report)
         return [page.report], page.html, not page.report.errors
     shown = {"only": choices["only"], "sort": choices["order"] or "verdict", "page_at": pages.page_at}
-    outcomes, html = compare(listed, title=title or count(len(listed), "run"), **shown, **options)
+    outcomes, html = table_of_runs(listed, title=title or count(len(listed), "run"), **shown, **options)
     for one in outcomes:
         say_errors(one, {**choices, "as_json": True}, brief=False)
     return [one.report for one in outcomes], html, all(one.complete for one in outcomes)

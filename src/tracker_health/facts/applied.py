@@ -27,6 +27,7 @@ _COPIES = re.compile(
     r"(world_size|num_(gpus|devices|nodes|processes)|n_?gpus?|devices|data_parallel_size)$", re.IGNORECASE
 )
 _NOT_SHOWN = frozenset(("params", "param_names", "eps"))  # of a group: what it holds, and what has another name
+_OF_A_MOMENT = frozenset(("lr",))  # at the end of its schedule, where the log has all of it
 _FEWEST = 5
 _NEAR = 0.1
 _SHORTEST = 10  # steps of a warm-up, of which a log may show anything
@@ -124,7 +125,8 @@ def as_logged(evidence: Evidence) -> dict[str, str]:
 def all_settings(evidence: Evidence) -> dict[str, str]:
     """Every setting that params, log, checkpoint and plan say, for a table of runs."""
     group = evidence.optimizer.groups[0] if evidence.optimizer is not None and evidence.optimizer.groups else {}
-    saved = {f"{key.replace('_', ' ')}, as saved": group[key] for key in sorted(group) if key not in _NOT_SHOWN}
+    hidden = _NOT_SHOWN if evidence.find("learning_rate") is None else _NOT_SHOWN | _OF_A_MOMENT
+    saved = {f"{key.replace('_', ' ')}, as saved": group[key] for key in sorted(group) if key not in hidden}
     progress = evidence.progress
     plan = {f"{progress.unit} planned": number(progress.planned)} if progress is not None else {}
     optimizer = {"optimizer, as known": Settings(evidence).optimizer}

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tracker_health.config import Config
@@ -18,6 +18,7 @@ from tracker_health.rules.registry import RULES_VERSION, plugins, probe_classes
 from tracker_health.text import printable, split_sentence
 from tracker_health.words.diagnosis import Diagnosis
 from tracker_health.words.ending import Ended
+from tracker_health.words.repairs import REPAIRS, RepairMark
 from tracker_health.words.verdict import Verdict
 
 PENDING = "pending"
@@ -78,6 +79,9 @@ _MOST_ERRORS = 5
 REPORT_FILE = "report.json"
 PAGE_FILE = "report.html"
 PICTURE_FILE = "loss.png"
+
+# No other line of a note begins so: in what comes from a run an asterisk is escaped.
+_REPAIR_OF, _REPAIRED_IN = "**Repair of** ", "**Repair tried in** "
 
 # Only where a character may be markup: an underscore within a word, an arrow and parentheses are none. Brackets may be,
 # as within the text of a link. Addresses need none to become links.
@@ -396,6 +400,36 @@ def _note_on(children: Children) -> str:
 def note_with_group(note: str, said: str) -> str:
     """A note below what is said of all ranks of the training; none where none is wanted."""
     return f"**{in_markdown(said)}**\n\n{note}" if note else ""
+
+
+def repairs_in_markdown(repairs: Mapping[str, RepairMark]) -> list[str]:
+    """A line for each mark of a repair on a run, by its name: which run it was to repair, or which was to repair it,
+    and what came of it.
+    """
+    return [_repair_in_markdown(mark, is_new=name == REPAIRS) for name, mark in sorted(repairs.items())]
+
+
+def _repair_in_markdown(mark: RepairMark, *, is_new: bool) -> str:
+    other = f"`{printable(mark.old if is_new else mark.new, 200).replace('`', '')}`"
+    about = "; ".join(filter(None, (mark.cause, f"changed: {mark.change}" if mark.change else "")))
+    said = f"{mark.answer} ({in_markdown(about)})" if about else mark.answer
+    why = f". {in_markdown(mark.because)}" if mark.because else ""
+    return f"{_REPAIR_OF if is_new else _REPAIRED_IN}{other}: {said}{why}"
+
+
+def has_repairs(note: str) -> bool:
+    """Whether a note has such a line in it."""
+    return any(map(_is_repair, note.splitlines()))
+
+
+def note_with_repairs(note: str, said: Iterable[str]) -> str:
+    """A note with these lines of repairs at its end, and no others."""
+    kept = "\n".join(line for line in note.splitlines() if not _is_repair(line)).strip("\n")
+    return "\n\n".join(filter(None, (kept, *said)))
+
+
+def _is_repair(line: str) -> bool:
+    return line.startswith((_REPAIR_OF, _REPAIRED_IN))
 
 
 def finding_in_markdown(result: ProbeResult, docs_url: str = "") -> str:

@@ -29,13 +29,13 @@ _AS_LONG = 2.0  # times the median length, or a part of it
 _MOST_LEFT_OUT, _MOST_PARAMS, _MOST_VALUES = 500, 300, 20
 _SHOWN = 60
 _MOST_DIFFERENCES = 10
-_WHAT_IS_TRAINED = (
+WHAT_IS_TRAINED = (
     "model", "model_name", "model_name_or_path", "base_model", "architecture", "arch", "dataset", "dataset_name",
     "task", "task_name", "num_classes", "loss", "loss_fn", "criterion",
 )  # fmt: skip
 """Params that say what is trained on what: runs that differ in one of these are not meant to be alike."""
 
-_UNLIKE_EACH_TIME = re.compile(r"(?i)(^|[._-])(seed|id|port|pid|rank|host|hostname|time|date|name|dir|path|file)$")
+UNLIKE_EACH_TIME = re.compile(r"(?i)(^|[._-])(seed|id|port|pid|rank|host|hostname|time|date|name|dir|path|file)$")
 """Params that differ from run to run, and say nothing of why."""
 
 _Value = TypeVar("_Value")
@@ -133,7 +133,7 @@ def _comparable(
         kept = [pair for pair in kept if value(*pair) == usual]
 
     keep(lambda _, course: course.metric, "loss")
-    for name in _WHAT_IS_TRAINED:
+    for name in WHAT_IS_TRAINED:
         keep(lambda one, _, name=name: one.params.get(name, ""), name)  # type: ignore[misc]
     if kept:
         usual = median([float(course.length) for _, course in kept])
@@ -161,7 +161,7 @@ def _band(courses: Sequence[Course]) -> tuple[tuple[float, ...], tuple[float, ..
 
 
 def _alike(params: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    return {name: params[0][name][:CHARACTERS] for name in _WHAT_IS_TRAINED if params[0].get(name)}
+    return {name: params[0][name][:CHARACTERS] for name in WHAT_IS_TRAINED if params[0].get(name)}
 
 
 def _usual_params(params: Sequence[Mapping[str, str]]) -> dict[str, Usual]:
@@ -214,7 +214,7 @@ def differences(params: Mapping[str, str], baseline: Baseline) -> list[Differenc
     """
     found = []
     for name, usual in baseline.params.items():
-        if _UNLIKE_EACH_TIME.search(name):
+        if UNLIKE_EACH_TIME.search(name):
             continue
         telling = _telling(params.get(name), usual)
         if telling > 0:
@@ -251,7 +251,7 @@ def settings_beside(own: Mapping[str, str], others: Sequence[Mapping[str, str]])
     def order(name: str) -> tuple[bool, bool, float, str]:
         there = [one[name] for one in others if name in one]
         telling = _telling(own.get(name), _usual(there)) if there else 0.0
-        return bool(_UNLIKE_EACH_TIME.search(name)), name not in own or len(there) < len(others), -telling, name
+        return bool(UNLIKE_EACH_TIME.search(name)), name not in own or len(there) < len(others), -telling, name
 
     def shown(settings: Mapping[str, str], name: str) -> str:
         return printable(as_written(settings[name]), _SHOWN) if name in settings else "not set"

@@ -37,7 +37,7 @@ def with_note(text: str, note: str, limit: int = MAX_DESCRIPTION) -> str:
 def block_of(text: str) -> str:
     """What is within our markers in a description, "" where there is no whole block."""
     found = None if has_broken_markers(text) else _extent(text)
-    return text[found[0] : found[1]].removeprefix(BEGIN).lstrip() if found else ""
+    return text[found[0] : found[1]].removeprefix(BEGIN).removesuffix(END).strip() if found else ""
 
 
 def has_markers(text: str) -> bool:

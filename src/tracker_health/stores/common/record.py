@@ -55,6 +55,7 @@ from tracker_health.words.acknowledgements import (
     parsed,
 )
 from tracker_health.words.gap_names import LIVE_WORDS, STOP_WANDB_TAG
+from tracker_health.words.repairs import REPAIRED_BY, REPAIRS, RepairMark, is_id_of
 from tracker_health.words.stopped import stop_of
 from tracker_health.words.verdict import Verdict
 
@@ -79,7 +80,7 @@ TOOL = "tracker-health"
 # The mark of an annotation under way names its annotator: of two at once, each sees whose it is.
 _PENDING = re.compile(rf"{PENDING}(:[0-9a-f]{{8}})?")
 _DIGEST = re.compile(r"[0-9a-f]{16}")
-_RESERVED = frozenset({VERDICT, DIGEST, WRITTEN, EXIT, SHADOW, LIVE, STOP, STOPPED})
+_RESERVED = frozenset({VERDICT, DIGEST, WRITTEN, EXIT, SHADOW, LIVE, STOP, STOPPED, REPAIRS, REPAIRED_BY})
 _DIGEST_ROOM = 80
 """For what a record has besides names: its digest, and its run."""
 _RUN = re.compile(r"[0-9a-f]{8}")
@@ -236,6 +237,16 @@ def stopped_on(marks: Marks) -> str:
     return text if stop_of(text) is not None else ""
 
 
+def repairs_on(marks: Marks, run: str = "") -> dict[str, RepairMark]:
+    """What a run says of repairs, by the names of the marks. ``run``: its id, for runs whose tags may have been copied
+    from another: what is about that one is left out.
+    """
+    known = {name: RepairMark.from_text(text_of(marks, name)) for name in (REPAIRS, REPAIRED_BY)}
+    found = {name: mark for name, mark in known.items() if mark is not None}
+    own = {name: mark.new if name == REPAIRS else mark.old for name, mark in found.items()}
+    return {name: mark for name, mark in found.items() if not run or is_id_of(own[name], run)}
+
+
 def ours_by_form(marks: Marks) -> frozenset[str]:
     """The names of marks that are ours by what they say: a run may have them without a verdict, and no record names
     them.
@@ -249,7 +260,7 @@ def ours_by_form(marks: Marks) -> frozenset[str]:
         LIVE: live in LIVE_WORDS,
         STOP: stop_of(stop) is not None or stop == STOP_WANDB_TAG,
     }
-    return frozenset(name for name, ours in found.items() if ours)
+    return frozenset(name for name, ours in found.items() if ours) | repairs_on(marks).keys()
 
 
 def presumed(marks: Marks) -> Written:

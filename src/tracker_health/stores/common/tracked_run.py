@@ -11,7 +11,7 @@ from tracker_health.evidence import Request, RunRef
 from tracker_health.judge.annotations import EXIT, NOTIFIED, PENDING, SHADOW, Annotations, Shadow
 from tracker_health.judge.messages import SentMessages
 from tracker_health.stores.base import Cleared, Ours, Recorded, StoredRun
-from tracker_health.stores.common import answers
+from tracker_health.stores.common import answers, repairing
 from tracker_health.stores.common.ownership import in_the_way, overtaken
 from tracker_health.stores.common.record import (
     DIGEST,
@@ -30,6 +30,7 @@ from tracker_health.stores.common.record import (
 )
 from tracker_health.stores.common.writing import Writing
 from tracker_health.words.acknowledgements import Acknowledgement, on_evidence
+from tracker_health.words.repairs import RepairMark
 from tracker_health.words.stopped import asks, stop_of
 from tracker_health.words.verdict import Verdict
 
@@ -122,6 +123,12 @@ class TrackedRun(StoredRun):
         entries = entries_on(self.marks)
         return on_evidence(entries, self.evidence()) if entries else ()
 
+    def repairs(self) -> dict[str, RepairMark]:
+        """What it says of repairs, by the names of the marks: ``repairs``, of which run it was to repair, and
+        ``repaired_by``.
+        """
+        return repairing.repairs_of(self)
+
     # Annotating it
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:
@@ -204,6 +211,21 @@ class TrackedRun(StoredRun):
                 raise in_the_way(self.record.naming(SHADOW), self.record.shown)
             if self.shadow() != shadow:
                 self.set_marks({SHADOW: shadow.value})
+
+    def write_repair(self, mark: RepairMark, *, as_old: bool, described: bool = True) -> bool:
+        """Say on the run what came of a repair, in the place of what it said of one before; and in the note of a run
+        that has a verdict. Whether something changed: a mark that differs in nothing but its time is left.
+
+        Args:
+            mark: the run's own id in it is set to that of this run.
+            as_old: it is the run that was to be repaired, not the one that was to repair it.
+            described: also in the note; not where settings want no description.
+
+        Raises:
+            RunError: the store is unreachable or refuses, or something of the owner's has its name.
+        """
+        with self.writing(f"the repair could not be written onto {self.record.shown}"):
+            return repairing.write(self, mark, as_old=as_old, described=described)
 
     def _of_a_mark(self, name: str) -> str:
         return f"{self.record.naming(name)} could not be written onto {self.record.shown}"

@@ -66,6 +66,7 @@ from tracker_health.stores.common.record import (
     presumed,
     text_of,
 )
+from tracker_health.stores.common.repairing import note_to_write
 from tracker_health.text import count
 
 _MAX_REPORT_BYTES = 32 * 2**20
@@ -120,6 +121,7 @@ class Writing:
 
     def write(self, annotations: Annotations) -> tuple[str, ...]:
         """See ``TrackedRun.write``."""
+        annotations = replace(annotations, note=note_to_write(self._run, annotations.note))
         values = self._values(annotations)
         if annotations.files or self._earlier.all_files or self._run.is_whole:
             self._sort_files(annotations.files.keys())

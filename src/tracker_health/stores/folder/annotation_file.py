@@ -17,10 +17,19 @@ from tracker_health.stores.common.record import (
     is_annotated,
     is_measure,
 )
+from tracker_health.words.repairs import REPAIRED_BY, REPAIRS
 
 ANNOTATION_FILE = "annotation.json"
 ANNOTATION_SCHEMA = "tracker-health/annotation/1"
-_ALONE = {VERDICT: "verdict", DIGEST: "digest", NOTE: "note", EXIT: "exit", SHADOW: "shadow"}
+_ALONE = {
+    VERDICT: "verdict",
+    DIGEST: "digest",
+    NOTE: "note",
+    EXIT: "exit",
+    SHADOW: "shadow",
+    REPAIRS: "repairs",
+    REPAIRED_BY: "repaired_by",
+}
 """What is next to the tags and metrics in it, by the name of its mark."""
 
 

@@ -56,6 +56,7 @@ from tracker_health.stores.wandb.values import (
 )
 from tracker_health.text import count, listing, printable
 from tracker_health.words.gap_names import LIVE_WANDB_TAGS
+from tracker_health.words.repairs import RepairMark
 from tracker_health.words.stopped import stop_of
 
 FILES_FOLDER = "files"
@@ -365,6 +366,11 @@ class LocalRun(DirectoryRun):
         theirs = [] if self._left_out else sorted(log.theirs & names)
         left = [f"{OWN_KEY}{name} in the summary (the run has one of its own)" for name in theirs]
         return (*omitted, *left, *self._not_reached(log))
+
+    def write_repair(self, mark: RepairMark, *, as_old: bool, described: bool = True) -> bool:
+        self.look()
+        self._refuse_earlier()
+        return super().write_repair(mark, as_old=as_old, described=described)
 
     def _not_reached(self, log: TransactionLog) -> list[str]:
         """What the verdict was not written to, or will not get to, each with the reason."""
