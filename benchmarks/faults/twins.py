@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from generate import Job, jobs
@@ -20,6 +20,9 @@ HEALTHY, _FAULTY = 4, 1
 
 _PARTS = 8
 """A run's levels: medians over so many parts of its steps."""
+
+_LEAST_ERROR = 0.005
+"""One of the 200 samples that a log's accuracy is of: fewer are no factor."""
 
 _KINDS = {
     "train_loss": "train loss", "valid_loss": "validation loss", "valid_acc": "validation error",
@@ -79,36 +82,45 @@ def _labelled(done: list[tuple[Job, Rerun]], out: Path) -> Iterator[Twin]:
 
 
 class Spread(NamedTuple):
-    """By which factors healthy twins differ in one kind of quantity, at their end and along the run; and how many
-    pairs have it.
+    """How far healthy twins are apart in one kind of quantity, at their end and along the run: by which factor, and by
+    which share of the descent of the one that falls more. ``pairs``: those that have it.
     """
 
     kind: str
     pairs: int
-    at_the_end: list[float]
-    along: list[float]
+    end_factors: list[float]
+    factors: list[float]
+    end_shares: list[float]
+    shares: list[float]
 
 
 def spreads(out: Path, split: str) -> list[Spread]:
-    """The factors between healthy twins, from logs that leave nothing out."""
-    ends: dict[str, list[float]] = defaultdict(list)
-    along: dict[str, list[float]] = defaultdict(list)
+    """How far healthy twins are apart, from logs that leave nothing out."""
+    found: dict[str, Spread] = {}
     for pair in json.loads((out / "pairs.json").read_text()):
         if pair["healthy"] and pair["split"] == split:
-            for kind, factors in _factors(*(_levels(out / "told" / pair[one]) for one in ("original", "twin"))):
-                ends[kind].append(factors[-1])
-                along[kind] += factors
-    return [Spread(kind, len(ends[kind]), ends[kind], along[kind]) for kind in sorted(ends)]
+            one, other = (_levels(out / "told" / pair[which]) for which in ("original", "twin"))
+            for kind in sorted(one.keys() & other.keys()):
+                _add(found.setdefault(kind, Spread(kind, 0, [], [], [], [])), one[kind], other[kind])
+    return [spread._replace(pairs=len(spread.end_factors)) for spread in found.values()]
 
 
-def _factors(one: dict[str, list[float]], other: dict[str, list[float]]) -> Iterator[tuple[str, list[float]]]:
-    for kind in one.keys() & other.keys():
-        pairs = zip(one[kind], other[kind], strict=True)
-        yield kind, [max(a, b) / max(min(a, b), 1e-9) for a, b in pairs if math.isfinite(a + b)]
+def _add(spread: Spread, one: list[float], other: list[float]) -> None:
+    pairs = [(a, b) for a, b in zip(one[1:], other[1:], strict=True) if math.isfinite(a + b)]
+    descent = max(levels[0] - min(levels) for levels in (one, other))
+    least = _LEAST_ERROR if spread.kind.endswith("error") else 1e-9
+    factors = [max(*pair, least) / max(min(pair), least) for pair in pairs]
+    shares = [abs(a - b) / descent if descent > 0 else 0.0 for a, b in pairs]
+    spread.end_factors.append(factors[-1])
+    spread.end_shares.append(shares[-1])
+    spread.factors.extend(factors)
+    spread.shares.extend(shares)
 
 
 def _levels(folder: Path) -> dict[str, list[float]]:
-    """The medians of each quantity over equal parts of the run's steps; those that have points in every part."""
+    """The first value of each quantity, then its medians over equal parts of the run's steps; those that have points in
+    every part.
+    """
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     last = max((row["step"] for row in rows if "step" in row), default=1)
     parts: dict[str, list[list[float]]] = defaultdict(lambda: [[] for _ in range(_PARTS)])
@@ -118,20 +130,20 @@ def _levels(folder: Path) -> dict[str, list[float]]:
             if kind is not None and "step" in row and isinstance(value, int | float):
                 part = min(_PARTS - 1, int(_PARTS * (row["step"] - 1) / last))
                 parts[kind][part].append(1.0 - value if kind.endswith("error") else value)
-    return {kind: [float(np.median(one)) for one in some] for kind, some in parts.items() if all(some)}
+    return {kind: [some[0][0], *(float(np.median(one)) for one in some)] for kind, some in parts.items() if all(some)}
 
 
 def table(found: list[Spread]) -> Iterator[str]:
-    """Quantiles of the factors, in Markdown."""
-    yield "| | pairs | end: 50 % | 95 % | 99 % | along: 50 % | 95 % | 99 % |"
-    yield "|---" * 8 + "|"
+    """Quantiles of the factors and shares, in Markdown."""
+    heads = [
+        f"{what} {share}"
+        for what in ("end x", "along x", "end, of descent", "along, of descent")
+        for share in ("95 %", "99 %")
+    ]
+    yield f"| | pairs | {' | '.join(heads)} |"
+    yield "|---" * (2 + len(heads)) + "|"
     for one in found:
-        cells = [
-            f"{value:.3g}" for some in (one.at_the_end, one.along) for value in np.quantile(some, (0.5, 0.95, 0.99))
-        ]
-        yield f"| {one.kind} | {one.pairs} | {' | '.join(cells)} |"
-
-
-def summary(pairs: list[dict[str, Any]]) -> str:
-    healthy = sum(one["healthy"] for one in pairs)
-    return f"{len(pairs)} pairs, of which {healthy} are healthy"
+        numbers = (
+            np.quantile(some, (0.95, 0.99)) for some in (one.end_factors, one.factors, one.end_shares, one.shares)
+        )
+        yield f"| {one.kind} | {one.pairs} | {' | '.join(f'{value:.3g}' for some in numbers for value in some)} |"
