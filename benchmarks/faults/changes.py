@@ -12,13 +12,14 @@ from tasks import Task
 from torch import nn
 from train import Training
 
-SCENES = frozenset(
-    {
-        "rate-jump", "early-decay", "nan-midway", "masked-nan", "shuffled-targets", "bad-batches", "same-batch",
-        "sorted-data", "update-too-small", "weights-lost",
-    }
-)  # fmt: skip
-"""Faults whose recipe is no part of them: the run keeps it where the fault is taken out."""
+_SCENES: dict[str, tuple[str, ...]] = {
+    "rate-jump": (), "early-decay": (), "nan-midway": (), "masked-nan": (), "shuffled-targets": (), "bad-batches": (),
+    "same-batch": (), "sorted-data": (), "update-too-small": (), "weights-lost": (), "vanishing-init": (),
+    "clipped-to-nothing": ("clip",), "decay-too-strong": ("weight_decay",),
+}  # fmt: skip
+"""Faults whose recipe is no part of them, but for these fields: where the fault is taken out the run keeps it, so that
+nothing else changes.
+"""
 
 Undone = Literal["", "model", "fault"]
 
@@ -85,6 +86,14 @@ class _Changed(Fault):
 class _Scene(Fault):
     """No fault, in the recipe of one."""
 
+    of: type[Fault] = Fault
+
+    def recipe(self, recipe: Recipe, task: Task, rng: np.random.Generator) -> Recipe:
+        own = _SCENES.get(self.of.name)
+        if own is None:
+            return recipe
+        return replace(self.of().recipe(recipe, task, rng), **{name: getattr(recipe, name) for name in own})
+
 
 def with_change(fault: type[Fault], change: Change) -> Fault:
     """The fault, as far as it is left, with a change on top of it."""
@@ -95,7 +104,7 @@ def _left_of(fault: type[Fault], undone: Undone) -> type[Fault]:
     if undone == "model":
         return type("WithoutModel", (fault,), {"model": _as_built})
     if undone == "fault":
-        return type("Scene", (_Scene,), {"recipe": fault.recipe} if fault.name in SCENES else {})
+        return type("Scene", (_Scene,), {"of": fault})
     return fault
 
 
