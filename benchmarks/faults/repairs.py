@@ -103,9 +103,9 @@ def chosen() -> Iterator[Job]:
     whatever the weights begin as: tiny weights under SGD, of tasks that SGD is not for.
     """
     groups: dict[str, list[Job]] = defaultdict(list)
-    by_sgd = {task.name: task.sgd is not None for task in TASKS}
+    unfit = {("vanishing-init", task.name) for task in TASKS if task.sgd is None}
     for job in jobs("full"):
-        if job.fault != "none" and split_of(job) == "tune" and (job.fault != "vanishing-init" or by_sgd[job.task]):
+        if job.fault != "none" and split_of(job) == "tune" and (job.fault, job.task) not in unfit:
             groups[job.fault].append(job)
     for row in zip_longest(*(group[:_RUNS] for group in groups.values())):
         yield from (job for job in row if job is not None)
