@@ -99,7 +99,7 @@ def _is_taken_back(run: Rerun) -> bool:
 
 
 def chosen() -> Iterator[Job]:
-    """Faulty runs of the tuning tasks, one of each fault at a time. Those are left out that train poorly in their recipe
+    """Faulty runs of the tuning tasks, one of each fault at a time. Some are left out that train poorly in their recipe
     whatever the weights begin as: tiny weights under SGD, of tasks that SGD is not for.
     """
     groups: dict[str, list[Job]] = defaultdict(list)
