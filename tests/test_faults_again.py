@@ -1,6 +1,7 @@
 """The benchmark's runs that are trained again: what another seed leaves, what a change changes, how advice is read."""
 
 import importlib
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,8 @@ def test_a_rerun_that_is_the_job_itself_has_its_id(benchmark):
     others = [rerun(job), rerun(job, 0, change(undone="fault")), rerun(job, 1, change(undone="fault"))]
     assert len({job.id, *(one.id for one in others)}) == 4
     assert rerun(job).seed == 0
+    told = json.loads(json.dumps(change(recipe=(("clip", 1.0),), longer=2).to_json()))
+    assert benchmark["changes"].change_from(told) == change(recipe=(("clip", 1.0),), longer=2)
 
 
 def test_rates_are_limited_set_and_given_to_an_idle_group(benchmark):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -49,6 +50,12 @@ class Change:
 
 
 NOTHING = Change()
+
+
+def change_from(document: Mapping[str, Any]) -> Change:
+    """The change that ``to_json`` gave, also after it went through JSON."""
+    pairs = {name: tuple(map(tuple, document[name])) for name in ("recipe", "optimizer") if name in document}
+    return Change(**{**document, **pairs})
 
 
 class _Changed(Fault):

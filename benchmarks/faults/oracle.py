@@ -62,6 +62,7 @@ def labels(truths: dict[str, dict[str, Any]]) -> dict[str, Label]:
 
 
 def siblings_of(truths: dict[str, dict[str, Any]]) -> dict[str, Siblings]:
+    """The medians of each task's runs, by its name."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for truth in truths.values():
         if truth["fault"] == "none":
@@ -113,13 +114,23 @@ def _why_not_healthy(truth: dict[str, Any], siblings: Siblings) -> str:
 
 
 def manifested(truth: dict[str, Any], siblings: Siblings) -> Label:
-    losses = np.array(truth["losses"])
+    """The label of a run with a fault."""
+    done = ends_worse(truth, siblings) or spiked(truth)
+    slight = not _why_not_healthy(truth, siblings)
+    return Label(certified=False, manifested=done, reason="" if done else "no worse than its siblings", slight=slight)
+
+
+def ends_worse(truth: dict[str, Any], siblings: Siblings) -> bool:
+    """Whether a run ends worse than its siblings by the margin, or was not finite at some time."""
     worse = [
         not _curve(truth, which)[-1]
         < siblings.end[which] + max(WORSE_SHARE * siblings.descent[which], WORSE_SIGMAS * siblings.spread[which])
         for which in ("train", "val")
     ]
-    spiked = bool((losses[len(losses) // 10 :] > SPIKE_FACTOR * losses[0]).any())
-    done = any(worse) or spiked or not np.isfinite(losses).all()
-    slight = not _why_not_healthy(truth, siblings)
-    return Label(certified=False, manifested=done, reason="" if done else "no worse than its siblings", slight=slight)
+    return any(worse) or not bool(np.isfinite(truth["losses"]).all())
+
+
+def spiked(truth: dict[str, Any]) -> bool:
+    """Whether the loss of a batch, after the first tenth of the run, was far above that of the first batch."""
+    losses = np.array(truth["losses"])
+    return bool((losses[len(losses) // 10 :] > SPIKE_FACTOR * losses[0]).any())

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 from advice import Advice, advice_of
-from changes import NOTHING, Change
+from changes import NOTHING, Change, change_from
 from generate import Job, jobs
-from oracle import LEAST_MOVE, Siblings, manifested, siblings_of
+from oracle import LEAST_MOVE, Siblings, ends_worse, siblings_of, spiked
 from reruns import Rerun, split_of, truth_of
 from tasks import TASKS
 from twins import HEALTHY
@@ -63,12 +63,14 @@ class Oracle:
         if truth["structural"] and not _is_taken_back(run):
             return True
         siblings = self.siblings(run.job.task)
-        if not manifested(truth, siblings).manifested and _all_moved(truth):
+        if not (ends_worse(truth, siblings) or spiked(truth)) and _all_moved(truth):
             return False
         references = [truth_of(Rerun(run.job, seed, Change(undone="fault")), self.out) for seed in _REFERENCES]
-        if not _all_moved(truth) and all(map(_all_moved, references)):
-            return True
-        return manifested(truth, _no_better_than(references, siblings)).manifested
+        return (
+            ends_worse(truth, _no_better_than(references, siblings))
+            or (spiked(truth) and not any(map(spiked, references)))
+            or (not _all_moved(truth) and all(map(_all_moved, references)))
+        )
 
 
 def _all_moved(truth: Mapping[str, Any]) -> bool:
@@ -114,6 +116,7 @@ def chosen() -> Iterator[Job]:
 def follow(out: Path) -> Iterator[dict[str, Any]]:
     """Train again by the advice on each flagged run, and write down a line for each; goes on where it stopped."""
     oracle, done, placebos = Oracle(out), _olds(out / REPAIRS), _placebos(out)
+    label_again(oracle)
     for job in chosen():
         if job.id in done:
             continue
@@ -170,6 +173,21 @@ def _placebo(job: Job, advice: Advice, oracle: Oracle) -> dict[str, Any]:
         "was_faulty": True,
         "still_faulty": oracle.is_faulty(again),
     }
+
+
+def label_again(oracle: Oracle) -> None:
+    """Put what the oracle says now into the lines that are there."""
+    by_id = {job.id: job for job in chosen()}
+    for place in (REPAIRS, PLACEBOS):
+        lines = [line for line in lines_of(oracle.out / place) if line["old"] in by_id]
+        for line in lines:
+            job, number = by_id[line["old"]], _SEEDS[line.get("seed", "other")]
+            rerun = Rerun(job, number, change_from(line.get("change", {})))
+            line |= {"was_faulty": oracle.is_faulty(Rerun(job, 0)), "still_faulty": oracle.is_faulty(rerun)}
+        part = oracle.out / f"{place}.part"
+        part.unlink(missing_ok=True)
+        _append(part, lines)
+        part.replace(oracle.out / place)
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
