@@ -23,7 +23,8 @@ from example_runs import make_folders, make_store
 from tracker_health.cli import cli
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", *(f"docs/{page}.md" for page in ("index", "getting-started", "gate", "sweep", "automatic")))
+_IN_DOCS = ("index", "getting-started", "gate", "sweep", "compare", "automatic")
+PAGES = ("README.md", *(f"docs/{page}.md" for page in _IN_DOCS))
 """The pages that show output, from the root of the repository; the last one logs a run of its own to the store."""
 
 _BLOCK = re.compile(

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
         check,
         check_many,
         clear_annotations,
+        compare,
         read_series,
         read_tensors,
+        repaired,
+        write_repaired,
     )
     from tracker_health.config import Config, preset
     from tracker_health.errors import ConfigError, RunError, TrackerHealthError
@@ -51,7 +54,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Outcome": "runs.outcome",
     "annotate": "api", "annotate_many": "api", "check": "api", "check_many": "api",
-    "clear_annotations": "api", "read_series": "api", "read_tensors": "api",
+    "clear_annotations": "api", "compare": "api", "read_series": "api", "read_tensors": "api", "repaired": "api",
+    "write_repaired": "api",
     "autolog": "hooks",
     "Config": "config", "preset": "config",
     "Diagnosis": "words.diagnosis",
@@ -118,15 +122,18 @@ __all__ = [
     "check",
     "check_many",
     "clear_annotations",
+    "compare",
     "gate",
     "open_run",
     "preset",
     "read_series",
     "read_tensors",
+    "repaired",
     "summary",
     "sweep",
     "watch",
     "worst_verdict",
+    "write_repaired",
 ]
 
 

@@ -20,7 +20,7 @@ from tracker_health.roles import NOTHING_READ
 from tracker_health.runs.annotating import AnnotateOptions, annotate_run
 from tracker_health.runs.candidates import candidates_among
 from tracker_health.runs.clearing import clear_ours, count_ours
-from tracker_health.runs.comparing import Comparison, Repair, compare_runs, judge_repair_of
+from tracker_health.runs.comparing import Comparison, Repair, compare_runs, judge_repair_of, write_repair
 from tracker_health.runs.judging import check_run, judge_run
 from tracker_health.runs.lookup import open_run, shown_name
 from tracker_health.runs.outcome import Outcome, add_note, failed_outcome
@@ -436,6 +436,33 @@ def repaired(
         RunError: one cannot be found or read at all.
     """
     return judge_repair_of(old, new, resolve_config(config), tracking_uri, seeds)
+
+
+def write_repaired(
+    repair: Repair,
+    old: str | Path | Listed,
+    new: str | Path | Listed,
+    *,
+    config: Config | str = "default",
+    tracking_uri: str | None = None,
+) -> list[str]:
+    """Put the answer of ``repaired`` onto the new run, and onto the old one.
+
+    Args:
+        repair: The answer.
+        old: The old run, as ``repaired`` was given it.
+        new: The new run.
+        config: A ``Config``, or the name of a preset; only its trusted hosts count.
+        tracking_uri: The MLflow store; by default the one that MLflow itself would use.
+
+    Returns:
+        The names of the runs that were written to; one that says the same already is left alone.
+
+    Raises:
+        ConfigError: the configuration names something that does not exist.
+        RunError: one of them cannot be found or written to.
+    """
+    return write_repair(repair, old, new, resolve_config(config, writes=True), tracking_uri)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,6 +80,15 @@ def write_page(path: str, content: bytes) -> None:
         raise ConfigError(f"{printable(path)} cannot be written: {error.strerror}", "give another file") from error
 
 
+def open_page(path: str) -> None:
+    """Open a page in the browser; where there is none, say so: the page is written all the same."""
+    import webbrowser
+
+    address = Path(path).resolve().as_uri()
+    if not webbrowser.open(address):
+        say_error("no browser could be started", f"open {address}")
+
+
 def add_to_job_summary(lines: Iterable[str]) -> None:
     """Add Markdown to the summary of a job of GitHub Actions, where there is one (``GITHUB_STEP_SUMMARY``)."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from urllib.parse import unquote
 
 _ELLIPSIS = "…"
+_ELLIPSIS_BYTES = 6  # as JSON writes it
 # Format characters reorder or hide text (direction marks, zero-width joiners); the rest control the terminal.
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -51,6 +54,16 @@ def printable(text: object, limit: int = 200) -> str:
     # What Python calls printable is a part of what is let through here, and nearly every text is.
     clean = raw if raw.isprintable() else "".join(_printable_character(character) for character in raw)
     return clean if len(clean) <= limit else clean[: limit - 1] + _ELLIPSIS
+
+
+def clipped(text: object, most: int) -> str:
+    """``printable``, of at most that many bytes as JSON writes them: an ellipsis is six, a quotation mark two."""
+    shown = printable(text, most)
+    sizes = [len(json.dumps(character)) - 2 for character in shown]
+    if sum(sizes) <= most:
+        return shown
+    ends = [end for end, size in enumerate(accumulate(sizes), 1) if size + _ELLIPSIS_BYTES <= most]
+    return shown[: ends[-1]] + _ELLIPSIS if ends else ""
 
 
 def _printable_character(character: str) -> str:

@@ -100,7 +100,7 @@ class Tracked:
 def follow(run, config="default", wait=None, **options):
     options = {"every": 0.0, **options}
     chosen = preset(config) if isinstance(config, str) else config
-    return list(Follower(run.name, chosen, run.tracking_uri, **options).lines(wait or run.go_on))
+    return list(map(str, Follower(run.name, chosen, run.tracking_uri, **options).events(wait or run.go_on)))
 
 
 # What is said
@@ -222,7 +222,7 @@ def test_a_server_in_trouble_is_said_once_and_tried_again(tmp_path, monkeypatch,
 
 def test_a_run_that_is_not_there_and_one_that_is_gone(tmp_path):
     with pytest.raises(RunNotFound):
-        Follower(str(tmp_path / "none"), preset("default")).lines(lambda _: True).__next__()
+        Follower(str(tmp_path / "none"), preset("default")).events(lambda _: True).__next__()
     run = Folder(tmp_path / "run", falling())
 
     def wait(_):

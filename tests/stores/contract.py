@@ -48,6 +48,7 @@ from tests.stores.contract_harness import (
     write,
     write_or_clear,
 )
+from tests.stores.contract_repairs import RepairsContract
 
 from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Part
@@ -89,7 +90,7 @@ STOPPED = Stop(step=48, verdict="fail", code="LOS004", cause="", reason="likely:
 OTHER: Points = [(step, float(step)) for step in range(50)]
 
 
-class StoreContract(AnswersContract):
+class StoreContract(AnswersContract, RepairsContract):
     """The suite. Each test makes its own runs."""
 
     @pytest.fixture
@@ -196,7 +197,8 @@ class StoreContract(AnswersContract):
 
     @pytest.mark.parametrize("annotated", [False, True], ids=["fresh", "annotated"])
     @pytest.mark.parametrize(
-        "name", ["verdict", "summary", "codes", "ended", "exit", "ack", "open", "shadow", "stopped", "notified"]
+        "name",
+        ["verdict", "summary", "codes", "ended", "exit", "ack", "open", "shadow", "stopped", "notified"],
     )
     @pytest.mark.thinned(4)
     def test_a_value_of_the_owners_under_one_of_our_names_stays(

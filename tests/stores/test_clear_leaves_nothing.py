@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mlflow import MlflowClient
 from mlflow.entities import Metric, RunTag
+from tests.stores.contract_repairs import REPAIR
 
 import tracker_health
 from tracker_health.api import acknowledge, annotate_as, ours_on
@@ -72,6 +73,8 @@ WHEN_IT_IS_OVER = {
     "notified": lambda uri, run: on_open(
         uri, run, lambda one: one.mark_notified(SentMessages().owing("overfitting", time.time(), "0123abcd").value)
     ),
+    "repaired": lambda uri, run: on_open(uri, run, lambda one: one.write_repair(REPAIR, as_old=True)),
+    "repairs": lambda uri, run: on_open(uri, run, lambda one: one.write_repair(REPAIR, as_old=False)),
     "exit": lambda uri, run: annotate_as(
         f"mlflow:{run}",
         AnnotateOptions(config=Config(), tracking_uri=uri, ending=Ending(how=Ended.KILLED, by="SIGKILL")),

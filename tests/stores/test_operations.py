@@ -16,7 +16,11 @@ pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 def printed(*arguments, uri):
-    done = CliRunner().invoke(cli, [*arguments, "--tracking-uri", uri, "--json"], catch_exceptions=False)
+    done = CliRunner().invoke(
+        cli,
+        [*arguments, "--tracking-uri", uri, "--json", *([] if arguments[0] in ("summary", "ack") else ["--all"])],
+        catch_exceptions=False,
+    )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.stores.contract import FAIL, StoreContract, View, calls_counted, write
 
 from tracker_health.stores.folder import directory
-from tracker_health.stores.wandb import local, log_writer
+from tracker_health.stores.wandb import log_writer, segments
 from tracker_health.stores.wandb.folders import open_local_run
 from tracker_health.stores.wandb.local import LocalRun
 from tracker_health.stores.wandb.media import MEDIA_PLACES
@@ -138,7 +138,7 @@ class LocalHarness:
 
     @contextmanager
     def before_read(self, action):
-        rows_of, find = local.rows_of, LocalRun.local
+        rows_of, find = segments.rows_of, LocalRun.local
 
         def rows(path, wanted):
             for name in wanted:
@@ -146,7 +146,7 @@ class LocalHarness:
             return rows_of(path, wanted)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(local, "rows_of", rows)
+            patch.setattr(segments, "rows_of", rows)
             patch.setattr(LocalRun, "local", lambda run, file: action(file.path) or find(run, file))
             yield
 

@@ -9,6 +9,7 @@ from tracker_health.cli import (  # noqa: F401  each adds its commands
     answering,
     baselines,
     clearing,
+    comparing,
     doctoring,
     explaining,
     following,

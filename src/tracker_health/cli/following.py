@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +15,9 @@ from tracker_health.cli.choices import only_run, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import CONFIG_FILE, TRACKING_URI, note_verbose
 from tracker_health.terminal import EXIT_INTERRUPTED, Output, say_error, stopping
+
+if TYPE_CHECKING:
+    from tracker_health.fleet.follow import Event
 
 
 @cli.command()
@@ -34,6 +38,8 @@ from tracker_health.terminal import EXIT_INTERRUPTED, Output, say_error, stoppin
 @TRACKING_URI
 @CONFIG_FILE
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="One setting, as in notify.on=warn.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document per event, of at most 2 kB.")
+@click.option("--brief", "in_brief", is_flag=True, help="The same as --json: events are brief.")
 @click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
 def follow(
     run: str, stop_on: str | None, every: float, dry_run: bool, against: tuple[str, ...], **choices: Any
@@ -64,11 +70,17 @@ def follow(
     )
     output = Output()
     with stopping(also=[signal.SIGTERM]) as stop:
-        for line in follower.lines(stop.wait):
-            output.print(f"{time.strftime('%H:%M:%S')}  {line}")
+        for event in follower.events(stop.wait):
+            output.print(_text(event, as_json=choices["as_json"] or choices["in_brief"]))
             if output.lost:
                 break
     if stop.wanted:
         say_error("no longer followed; the run is still running")
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(output.exit_code)
+
+
+def _text(event: Event, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(event.to_json(time.time()), allow_nan=False)
+    return f"{time.strftime('%H:%M:%S')}  {event}"

@@ -11,7 +11,16 @@ import click
 
 from tracker_health.cli.choices import settings_of
 from tracker_health.cli.group import cli
-from tracker_health.cli.options import FORMAT, SHADOW, all_of, choice_options, note_verbose
+from tracker_health.cli.options import (
+    ALL_RULES,
+    BRIEF,
+    FORMAT,
+    SHADOW,
+    all_of,
+    choice_options,
+    note_verbose,
+    settle_json,
+)
 from tracker_health.errors import ConfigError, RunError
 from tracker_health.terminal import (
     EXIT_DONE,
@@ -80,6 +89,9 @@ _WORST_FIRST = (EXIT_VERDICT, EXIT_RUN, EXIT_UNFINISHED, EXIT_DONE)
 @click.option(
     "--since", default="7d", show_default=True, metavar="TIME", help="With --watch: versions no older than this."
 )
+@click.option("--json", "as_json", is_flag=True, help="One JSON document per model, on standard output.")
+@BRIEF
+@ALL_RULES
 @FORMAT
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
@@ -94,6 +106,7 @@ def gate(models: tuple[str, ...], watch: int | None, names: tuple[str, ...], sin
     Exit codes: 0 it may go on; 1 a bad model; 2 wrong usage or configuration; 3 it could not be judged, or not be given
     the alias of --promote; 4 its run is still running. Of several models the worst, in the order 1, 3, 4, 0.
     """
+    settle_json(choices)
     _require_sense(models, watch, choices)
     options = _gate_options(choices)
     if watch:
@@ -177,8 +190,9 @@ def _print_answer(gated: Gated, choices: dict[str, Any], output: Output, report:
     code = EXIT_DONE if gated.shadow else code
     check = check_of_model(gated, blocks=bool(code))
     report.add(check)
-    if choices["form"] == "json":
-        output.print(json.dumps(gated.to_json(), allow_nan=False))
+    if choices["as_json"]:
+        document = gated.brief() if choices["in_brief"] else gated.to_json(skipped=choices["all_rules"])
+        output.print(json.dumps(document, allow_nan=False))
     elif choices["form"] == "github":
         add_to_job_summary([*model_card(gated), ""])
         output.print(github_line(check))

@@ -19,6 +19,7 @@ from tracker_health.text import printable
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Judge runs": ("check", "annotate", "report", "gate", "exec"),
     "Many runs": ("sweep", "summary", "diff", "baseline", "view"),
+    "Compare runs": ("compare", "repaired"),
     "Answer a verdict": ("ack", "clear"),
     "While a run is still running": ("follow",),
     "Look closer": ("explain", "show", "rules", "config"),
@@ -41,7 +42,20 @@ PANELS: Mapping[str, tuple[str, ...]] = {
         "against",
         "rejudge",
     ),
-    "Result": ("fail_on", "only", "order", "as_json", "form", "path", "opens", "quiet", "verbose", "everything"),
+    "Result": (
+        "fail_on",
+        "only",
+        "order",
+        "as_json",
+        "in_brief",
+        "all_rules",
+        "form",
+        "path",
+        "opens",
+        "quiet",
+        "verbose",
+        "everything",
+    ),
 }
 """The headings below which a command's help lists its options, by parameter; any other option comes first."""
 
@@ -62,7 +76,7 @@ _MANY = 12  # options, from which a command's help shows those alone that most c
 _RARE = frozenset({
     "segment", "mode", "where", "workers", "config_file", "preset_name", "select", "checkpoint", "metrics", "settings",
     "tracking_uri", "max_download", "stale_after", "order", "rejudge", "form", "quiet", "force", "sidecar", "dask",
-    "rate", "everywhere",
+    "rate", "everywhere", "in_brief", "all_rules",
 })  # fmt: skip
 """Options, by parameter, that only --help-all shows of such a command."""
 
@@ -72,6 +86,7 @@ EXAMPLES: Mapping[str, str] = {
     "baseline": "tracker-health baseline save experiment:my-experiment -o baseline.json",
     "check": "tracker-health check outputs/checkpoint-500 --fail-on warn",
     "clear": "tracker-health clear 3f2a9c0e7b1d4e5f8a6b7c8d9e0f1a2b",
+    "compare": "tracker-health compare runs/lr-0.3 runs/lr-0.01 --open",
     "config": "tracker-health config --all",
     "demo": "tracker-health demo",
     "diff": "tracker-health diff --experiment my-experiment",
@@ -81,6 +96,7 @@ EXAMPLES: Mapping[str, str] = {
     "follow": "tracker-health follow 3f2a9c0e7b1d4e5f8a6b7c8d9e0f1a2b --stop-on fail",
     "gate": "tracker-health gate models:/net/3 --allow-unfinished",
     "rules": "tracker-health rules --json",
+    "repaired": "tracker-health repaired runs/lr-0.3 runs/lr-0.01",
     "report": "tracker-health report outputs/checkpoint-500 --open",
     "show": "tracker-health show metrics outputs --set roles.train_loss=my/loss",
     "summary": "tracker-health summary --experiment my-experiment --by week",

@@ -12,6 +12,7 @@ import click
 from tracker_health.cli.choices import batch_of, only_run, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import (
+    BRIEF,
     CHOOSING,
     CONFIG_FILE,
     TRACKING_URI,
@@ -50,6 +51,7 @@ _BY = "--by group and sweep are for a W&B --project, --by parent for MLflow"
 @CONFIG_FILE
 @all_of(*CHOOSING)
 @click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
+@BRIEF
 @click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=note_verbose, help="Tracebacks.")
 def summary(since: str | None, by: str, as_json: bool, html: str | None, export: str | None, **choices: Any) -> None:
     """Show the verdicts over many runs, the most frequent reasons, and the worst runs.
@@ -87,7 +89,9 @@ def summary(since: str | None, by: str, as_json: bool, html: str | None, export:
     if export is not None:
         write_page(export, "".join(f"{line}\n" for line in labels).encode())
     output, shown = Output(), found.narrowed(groups)
-    for line in [json.dumps(shown.to_json(), allow_nan=False)] if as_json else overview_lines(shown):
+    as_json |= choices["in_brief"]
+    document = shown.brief if choices["in_brief"] else shown.to_json
+    for line in [json.dumps(document(), allow_nan=False)] if as_json else overview_lines(shown):
         output.print(line)
     if not as_json and (command := _page_of_worst(shown, named=began is not None or not batch.name)):
         output.print(f"\ntheir page: {command}")

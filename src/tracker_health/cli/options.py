@@ -93,6 +93,11 @@ CHOOSING = (
 """Which of the runs that were judged are shown, and in which order."""
 
 
+BRIEF = click.option(
+    "--brief", "in_brief", is_flag=True, help="As JSON of at most 2 kB, for the context of a model; implies --json."
+)
+ALL_RULES = click.option("--all", "all_rules", is_flag=True, help="With --json: also the rules that were skipped.")
+
 FORMAT = click.option("--format", "form", type=click.Choice(_FORMATS), default="text", help=_FORMATS_HELP)
 REJUDGE = click.option(
     "--rejudge", is_flag=True, help="Also judge ended runs again whose verdict is of another version of the rules."
@@ -162,17 +167,35 @@ def batch_options() -> tuple[Callable[[Command], Command], ...]:
 
 def run_options(fail_on: str, *, batch: bool = False) -> Callable[[Command], Command]:
     """The arguments and options that every command on runs has; ``batch``: also those that name many at once."""
+    as_json = "One JSON report a line, on standard output; of at most 2 kB with --brief."
     details = "Also what passed and what was skipped, and tracebacks."
     return all_of(
         click.argument("runs", metavar="RUN...", nargs=-1, required=not batch),
         *((*batch_options(), WORKERS) if batch else ()),
         *choice_options(fail_on),
-        click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output."),
+        click.option("--json", "as_json", is_flag=True, help=as_json),
+        BRIEF,
+        ALL_RULES,
         FORMAT,
         *(CHOOSING if batch else ()),
         click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help=details),
     )
+
+
+def settle_json(choices: dict[str, Any]) -> None:
+    """Make one choice of --json, --brief, --all and --format: ``as_json``, ``in_brief`` and ``all_rules``.
+
+    Raises:
+        click.UsageError: they contradict each other.
+    """
+    form = choices.get("form", "text")
+    if choices["in_brief"] and form not in ("text", "json"):
+        raise click.UsageError(f"--brief is JSON, and --format {form} is not: leave out one of them")
+    choices["as_json"] = choices["as_json"] or choices["in_brief"] or form == "json"
+    choices["form"] = "json" if choices["as_json"] else form
+    if choices["all_rules"] and (choices["in_brief"] or not choices["as_json"]):
+        raise click.UsageError("--all is of --json: add that, and leave out --brief")
 
 
 def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

@@ -54,7 +54,6 @@ def finish(
 
     ``writes``: the runs still to come are done even when nobody reads on.
     """
-    choices["as_json"] = choices["as_json"] or choices["form"] == "json"
     output, code, tally = Output(), EXIT_DONE, Tally(runs.total)
     links: dict[str, _Link] = {}
     cases = _test_report() if choices["form"] == "junit" and not choices["as_json"] else None
@@ -202,7 +201,7 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
 
     docs_url = choices.get("docs_url", "")
     if choices["as_json"]:
-        return json.dumps(outcome.report.to_json(), allow_nan=False)
+        return report_json(outcome.report, choices)
     if choices["form"] == "github":
         add_to_job_summary(report_markdown(outcome.report, docs_url))
         return github_line(check_of_run(outcome.report, choices["fail_on"], docs_url))
@@ -218,6 +217,12 @@ def _text(outcome: Outcome, choices: dict[str, Any], *, brief: bool) -> str:
     drawn = outcome.sketch if draws_blocks() else None
     lines = report_lines(report, width=width(), verbose=verbose, sketch=drawn, run=outcome.run, docs_url=docs_url)
     return "\n".join([*lines, *([f"  {status}"] if status else [])])
+
+
+def report_json(report: Report, choices: dict[str, Any]) -> str:
+    """A report on one line: in brief, or whole; its skipped rules only where all was asked for."""
+    document = report.brief() if choices["in_brief"] else report.to_json(skipped=choices["all_rules"])
+    return json.dumps(document, allow_nan=False)
 
 
 def _status(outcome: Outcome, choices: dict[str, Any]) -> str:

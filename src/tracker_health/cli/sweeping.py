@@ -16,6 +16,8 @@ from tracker_health.cli import completing
 from tracker_health.cli.choices import WORKERS_OF_BATCH, refuse_both, settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import (
+    ALL_RULES,
+    BRIEF,
     METRICS,
     REJUDGE,
     SHADOW,
@@ -23,6 +25,7 @@ from tracker_health.cli.options import (
     all_of,
     choice_options,
     note_verbose,
+    settle_json,
     since_option,
 )
 from tracker_health.cli.outcomes import code_of_word, show
@@ -87,6 +90,8 @@ _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N",
 )
 @all_of(REJUDGE, METRICS, SHADOW, WORKERS, *choice_options(fail_on="never"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output.")
+@BRIEF
+@ALL_RULES
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
 def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) -> None:
@@ -96,6 +101,7 @@ def sweep(rate: float | None, dry_run: bool, watch: int | None, **choices: Any) 
     tracking server are swept. Several sweeps at once leave each other's runs alone. With --report-to the account needs
     no more than to read: each run's report is in a folder of its own there, and is renewed when the run has changed.
     """
+    settle_json(choices)
     swept = _sweep_over(choices, rate)
     if dry_run:
         sys.exit(_print_estimate(swept))

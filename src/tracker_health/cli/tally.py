@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 _REDRAWN_SECONDS = 0.2
 _MOST_CAUSES, _MOST_WORST = 6, 5
 _MOST_NAMED = 100  # of the runs, in a command
-_NOT_REPEATED = frozenset({"path", "opens", "as_json", "quiet", "verbose", "fail_on", "only", "order"})
+_NOT_REPEATED = frozenset(
+    {"path", "opens", "as_json", "in_brief", "all_rules", "quiet", "verbose", "fail_on", "only", "order"}
+)
 _OF_A_BATCH = ("experiment", "experiments", "project", "where")
 _MOST_CHARACTERS = 20_000
 """Options of ``report`` that say nothing of which runs are judged, nor how."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +13,8 @@ from tracker_health.cli.baselines import AGAINST, compared_to
 from tracker_health.cli.choices import batch_of, chosen_runs, settings_of, workers_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import (
+    ALL_RULES,
+    BRIEF,
     CHOOSING,
     METRICS,
     REJUDGE,
@@ -24,11 +24,12 @@ from tracker_health.cli.options import (
     choice_options,
     note_verbose,
     run_options,
+    settle_json,
 )
-from tracker_health.cli.outcomes import finish, say_errors, say_left_out, say_unread, verdict_code
+from tracker_health.cli.outcomes import finish, report_json, say_errors, say_left_out, say_unread, verdict_code
 from tracker_health.cli.pages import Pages, pages_of
 from tracker_health.errors import ConfigError
-from tracker_health.terminal import EXIT_DONE, EXIT_RUN, say, say_error, write_page
+from tracker_health.terminal import EXIT_DONE, EXIT_RUN, open_page, say, write_page
 from tracker_health.text import count, printable
 from tracker_health.words.order import ORDERS
 from tracker_health.words.verdict import Verdict
@@ -52,6 +53,7 @@ def check(runs: tuple[str, ...], **choices: Any) -> None:
     """Judge runs and print the verdicts. Writes nothing."""
     from tracker_health.api import check_many
 
+    settle_json(choices)
     batch = batch_of(choices)
     workers = workers_of(choices, batch)
     against = choices.pop("against")
@@ -80,6 +82,7 @@ def annotate(
     """Judge runs and write the verdicts onto them."""
     from tracker_health.api import annotate_many
 
+    settle_json(choices)
     batch = batch_of(choices)
     workers = workers_of(choices, batch)
     against = choices.pop("against")
@@ -126,6 +129,8 @@ def _cluster(address: str | None) -> AbstractContextManager[Executor | None]:
 @AGAINST
 @all_of(*CHOOSING)
 @click.option("--json", "as_json", is_flag=True, help="One JSON report a line, on standard output; -o may be left out.")
+@BRIEF
+@ALL_RULES
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, callback=note_verbose, help="Tracebacks.")
 def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, card: str | None, **choices: Any) -> None:
@@ -134,6 +139,7 @@ def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, ca
     A page is one file and needs no network. Of several runs, -o pages/ writes pages/index.html and a page of each run
     that it links to. Nothing is written onto the runs.
     """
+    settle_json(choices)
     unnamed = not path
     path = path or (PAGE if opens or not (choices["as_json"] or card) else None)
     if path == "-" and opens:
@@ -154,13 +160,13 @@ def report(runs: tuple[str, ...], path: str | None, opens: bool, quiet: bool, ca
     if choices["order"]:
         kept.sort(key=lambda one: ORDERS[choices["order"]](one.place))
     for judged in kept if choices["as_json"] else ():
-        say(json.dumps(judged.to_json(), allow_nan=False))
+        say(report_json(judged, choices))
     if path:
         _write(pages.table, html, reports, quiet=quiet or choices["as_json"] or path == "-", unnamed=unnamed)
     if not quiet:
         say_left_out(len(reports) - len(kept), choices["only"])
     if path and opens:
-        _open(pages.table)
+        open_page(pages.table)
     gate = choices["fail_on"]
     codes = [verdict_code(one, gate) for one in reports]
     sys.exit(EXIT_RUN if not complete else max(codes, default=EXIT_DONE))
@@ -197,12 +203,3 @@ def _write(path: str, html: bytes, reports: list[Report], *, quiet: bool, unname
     if not quiet:
         verdicts = ", ".join(f"{sum(one.verdict is verdict for one in reports)} {verdict}" for verdict in Verdict)
         click.echo(f"{'wrote ' * unnamed}{printable(path)}: {verdicts}")
-
-
-def _open(path: str) -> None:
-    """Open a page in the browser; where there is none, say so: the page is written all the same."""
-    import webbrowser
-
-    address = Path(path).resolve().as_uri()
-    if not webbrowser.open(address):
-        say_error("no browser could be started", f"open {address}")

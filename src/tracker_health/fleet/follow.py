@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,13 +18,14 @@ from tracker_health.evidence import Evidence
 from tracker_health.judge.messages import SentMessages, due_of
 from tracker_health.live.rules import share_known
 from tracker_health.live.verdicts import FEWEST_POINTS, GROWTH, LiveFinding, LiveJudge
+from tracker_health.report.brief import brief_cause
 from tracker_health.report.result import Report
 from tracker_health.runs.due_messages import has_receiver, make_notice, owe_message, store_key
 from tracker_health.runs.lookup import open_run, shown_name
 from tracker_health.runs.message_queue import MessageQueue, deliver_quietly
 from tracker_health.runs.run_config import config_for_run
 from tracker_health.stores.common.tracked_run import TrackedRun
-from tracker_health.text import printable
+from tracker_health.text import clipped, printable
 from tracker_health.words.verdict import Verdict
 
 EVERY_SECONDS = 60.0
@@ -31,8 +34,48 @@ _ASKS = 4
 _REST = 20.0
 """So many times as long as a look took nothing is asked or fetched again: a long history costs its server little."""
 _MOST_CHARACTERS = 600
+_EVENT_BYTES, _NAME_BYTES = 1_200, 60
 _COMPARED = "CMP001"
 _OUR_TRACKERS = frozenset({"mlflow", "wandb"})
+
+
+Kind = Literal["following", "finding", "asked", "message", "failed", "recovered", "over"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something to say of a run that is followed: in one line, and the finding that it is about."""
+
+    kind: Kind
+    text: str
+    finding: LiveFinding | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_json(self, now: float) -> dict[str, Any]:
+        """As strict JSON values, of at most 2 kB on one line.
+
+        Args:
+            now: In seconds since 1970.
+
+        Returns:
+            The event with its time, and of a finding the rule, the step and the cause.
+        """
+        found = self.finding
+        cause = found.cause if found is not None else None
+        return {
+            "schema": "tracker-health/event/1",
+            "at": datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds"),
+            "event": self.kind,
+            "text": clipped(self.text, _EVENT_BYTES),
+            "verdict": None if found is None else str(found.verdict),
+            "code": None if found is None else found.code or None,
+            "name": None if found is None else clipped(found.name, _NAME_BYTES),
+            "step": None if found is None else found.step,
+            "cause": None if cause is None else brief_cause(cause.cause, cause.certainty),
+            "stops": found is not None and found.stops,
+        }
 
 
 class Follower:
@@ -79,8 +122,8 @@ class Follower:
         self._trouble = self._unsent_why = ""
         self._over = False
 
-    def lines(self, wait: Callable[[float], bool]) -> Iterator[str]:
-        """What there is to say of the run, each in one line, while it is running.
+    def events(self, wait: Callable[[float], bool]) -> Iterator[Event]:
+        """What there is to say of the run while it is running.
 
         Args:
             wait: Waits for so many seconds; true where nobody wants to follow the run any longer.
@@ -96,19 +139,19 @@ class Follower:
             try:
                 yield from self._look()
                 if self._trouble:
-                    yield "it works again"
+                    yield _event("recovered", "it works again")
                 self._trouble = ""
             except RunNotFound:
                 raise
             except RunError as error:
                 if not self._trouble:
                     self._trouble = described(error)
-                    yield _line(f"this failed, and is tried again: {self._trouble}")
+                    yield _event("failed", f"this failed, and is tried again: {self._trouble}")
             yield from self._deliver()
             if self._over or wait(max(self._every / _ASKS, min(self._every, _REST * self._spent))):
                 return
 
-    def _begin(self) -> Iterator[str]:
+    def _begin(self) -> Iterator[Event]:
         with closing(self._open()) as opened:
             settings = config_for_run(self._config, opened)
             self._judge = LiveJudge(settings, self._stop_on)
@@ -118,7 +161,7 @@ class Follower:
                 )
             asks = f"; asks it to stop at {self._stop_on}" if self._stop_on is not None else ""
             dry = " (dry run: only says so)" if self._dry_run and asks else ""
-            yield _line(f"following {opened.ref.name} ({opened.ref.url or opened.ref.id}){asks}{dry}")
+            yield _event("following", f"following {opened.ref.name} ({opened.ref.url or opened.ref.id}){asks}{dry}")
 
     def _open(self) -> TrackedRun:
         return open_run(self._run, tracking_uri=self._tracking_uri)
@@ -131,7 +174,7 @@ class Follower:
 
     # Looking
 
-    def _look(self) -> Iterator[str]:
+    def _look(self) -> Iterator[Event]:
         begin = time.monotonic()
         with closing(self._open()) as opened:
             request = replace(self._known.request, parts=frozenset())  # what trains is not read back from its files
@@ -179,7 +222,7 @@ class Follower:
             info = replace(info, status="RUNNING", tracker="the folder")
         return replace(evidence, info=info, baseline=self._known.config.baseline)
 
-    def _judge_evidence(self, evidence: Evidence) -> Iterator[str]:
+    def _judge_evidence(self, evidence: Evidence) -> Iterator[Event]:
         steps = [one.steps for one in evidence.series]
         points = len(np.unique(np.concatenate(steps))) if steps else 0
         self._last_step = max((int(one.max()) for one in steps if len(one)), default=-1)
@@ -189,14 +232,14 @@ class Follower:
             first = min((int(one.min()) for one in steps if len(one)), default=0)
             share = share_known(None if progress is None else min(1.0, progress.fraction), first, self._last_step)
             for finding in self._known.look(evidence, points=points, step=self._last_step, share=share):
-                yield _line(f"{finding}{_then(finding.remedy)}")
+                yield _event("finding", f"{finding}{_then(finding.remedy)}", finding)
                 self._to_stop_for = finding if finding.stops and not self._over else self._to_stop_for
                 if (report := self._known.report) is not None:
                     self._to_send.append((report, finding))
         if self._over:
             yield self._describe_end(evidence)
 
-    def _describe_end(self, evidence: Evidence) -> str:
+    def _describe_end(self, evidence: Evidence) -> Event:
         how = evidence.ending
         found = self._known.findings
         worst = max(found, key=lambda one: one.verdict.rank, default=None)
@@ -206,18 +249,18 @@ class Follower:
         said = f"{worst.verdict.upper()}: {codes}" if worst is not None else said
         ended = f"{how.how} ({how.by})" if how is not None else "ended"
         at = f" at step {self._last_step}" if self._last_step >= 0 else ""
-        return _line(f"it is over{at}: {ended}; {said}; annotate judges all of it")
+        return _event("over", f"it is over{at}: {ended}; {said}; annotate judges all of it")
 
     # Asking
 
-    def _ask_to_stop(self, opened: TrackedRun) -> Iterator[str]:
+    def _ask_to_stop(self, opened: TrackedRun) -> Iterator[Event]:
         """Ask the run to stop, once that is due, and again where someone's own tags took the place of the request."""
         finding = self._to_stop_for
         if finding is None or self._over:
             return
         if self._dry_run:
             self._to_stop_for = None
-            yield _line(f"would ask it to stop, for {finding.code}; in a dry run it continues")
+            yield _event("asked", f"would ask it to stop, for {finding.code}; in a dry run it continues", finding)
         elif not self._was_asked or not (opened.asked_to_stop() or opened.stopped()):
             first, self._was_asked = not self._was_asked, True
             try:
@@ -227,11 +270,11 @@ class Follower:
                 raise
             if first:
                 obeys = "a training with LiveHealth(obey=True) stops within half a minute, any other continues"
-                yield _line(f"asked it to stop, for {finding.code}: {obeys}")
+                yield _event("asked", f"asked it to stop, for {finding.code}: {obeys}", finding)
 
     # Messages
 
-    def _queue_message(self, opened: TrackedRun, report: Report, finding: LiveFinding) -> Iterator[str]:
+    def _queue_message(self, opened: TrackedRun, report: Report, finding: LiveFinding) -> Iterator[Event]:
         """Let a message wait where one is due, once for a run and its cause; the run keeps that."""
         config = self._known.config
         if self._dry_run or not has_receiver(opened, config):
@@ -247,22 +290,22 @@ class Follower:
         try:
             self._messages.put([notice])
         except OSError as error:
-            yield _line(f"a message about {due} is left to the next sweep: {described(error)}")
+            yield _event("message", f"a message about {due} is left to the next sweep: {described(error)}")
             return
         self._owed.append(due)
 
-    def _deliver(self) -> Iterator[str]:
+    def _deliver(self) -> Iterator[Event]:
         if not self._owed:
             return
         opener = partial(open_run, tracking_uri=self._tracking_uri)
         notify = self._known.config.notify
         done = deliver_quietly(partial(self._messages.deliver, notify, store_key(self._tracking_uri), opener))
         if done.messages:
-            yield _line(f"sent a message: {', '.join(self._owed)}")
+            yield _event("message", f"sent a message: {', '.join(self._owed)}")
         self._owed = self._owed if done.waiting and not done.messages else []
         if done.problem and done.problem != self._unsent_why:
             self._unsent_why = done.problem
-            yield _line(f"the message could not be sent yet: {done.problem}")
+            yield _event("message", f"the message could not be sent yet: {done.problem}")
 
 
 def _about(report: Report, finding: LiveFinding, config: Config) -> tuple[Report, Notify]:
@@ -278,5 +321,5 @@ def _then(remedy: str) -> str:
     return f"; {remedy}" if remedy else ""
 
 
-def _line(text: str) -> str:
-    return printable(text, _MOST_CHARACTERS)
+def _event(kind: Kind, text: str, finding: LiveFinding | None = None) -> Event:
+    return Event(kind=kind, text=printable(text, _MOST_CHARACTERS), finding=finding)

@@ -1,4 +1,6 @@
-"""What the commands on models, servers and answers do, for Python. Each returns the document that ``--json`` prints."""
+"""What the commands on models, servers and answers do, for Python. Each returns the document that ``--json --all``
+prints.
+"""
 
 from __future__ import annotations
 

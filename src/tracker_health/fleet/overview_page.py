@@ -12,7 +12,15 @@ from datetime import UTC, date, datetime, timedelta
 from tracker_health._version import __version__
 from tracker_health.render.page import render
 from tracker_health.render.stacks import Column, columns, row_bar
-from tracker_health.runs.overview import CERTAINTY_WORDS, WORDS, Answers, Overview, by_frequency, rule_names
+from tracker_health.runs.overview import (
+    CERTAINTY_WORDS,
+    WORDS,
+    Answers,
+    Overview,
+    by_frequency,
+    rule_names,
+    said_of_repairs,
+)
 from tracker_health.stores.base import TaggedRun
 from tracker_health.text import printable, split_sentence
 
@@ -65,13 +73,16 @@ class CauseRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Worst:
-    """A run of the list of the worst. ``certainty``: of its cause; ``answered``: what people said of it."""
+    """A run of the list of the worst. ``certainty``: of its cause; ``answered``: what people said of it; ``repaired``:
+    what it says of repairs.
+    """
 
     run: TaggedRun
     certainty: str
     answered: str
     link: str
     why: tuple[str, str]
+    repaired: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +127,7 @@ def overview_page(found: Overview, *, title: str, now: float) -> bytes:
         causes=list(_causes(found, weeks[-_MOST_CAUSE_WEEKS:])),
         more_causes=max(0, len(found.causes) - _MOST_CAUSES),
         worst=[_worst(run, found.answered(run)) for run in found.worst],
+        has_repairs=any(said_of_repairs(run) for run in found.worst),
         answered=_answered(found),
         written=datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
@@ -188,7 +200,14 @@ def _worst(run: TaggedRun, answered: str) -> Worst:
     url = run.ref.url or ""
     link = url if url.startswith(("http://", "https://")) else ""
     certainty = run.certainty if run.cause and run.certainty in CERTAINTY_WORDS else ""
-    return Worst(run=run, certainty=certainty, answered=answered, link=link, why=split_sentence(run.summary))
+    return Worst(
+        run=run,
+        certainty=certainty,
+        answered=answered,
+        link=link,
+        why=split_sentence(run.summary),
+        repaired=tuple(said_of_repairs(run)),
+    )
 
 
 def _answered(found: Overview) -> list[AnswerCounts]:

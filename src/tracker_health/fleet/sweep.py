@@ -63,9 +63,11 @@ class Swept:
         written = self.outcome.annotations if self.kind == "annotated" else None
         return None if written is None else GroupVerdict.of_tags(written.tags)
 
-    def documents(self) -> Iterator[dict[str, Any]]:
-        """The report, and behind it the verdict on the ranks that the run stands for."""
-        yield self.outcome.report.to_json()
+    def documents(self, *, skipped: bool = True) -> Iterator[dict[str, Any]]:
+        """The report, with its skipped rules or without, and behind it the verdict on the ranks that the run stands
+        for.
+        """
+        yield self.outcome.report.to_json(skipped=skipped)
         if (found := self.group) is not None:
             verdict = None if found.verdict is None else str(found.verdict)
             told = {"head": self.run.name, "group_verdict": verdict, "said": found.said, "ranks": found.ranks}

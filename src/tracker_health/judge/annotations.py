@@ -411,8 +411,7 @@ def repairs_in_markdown(repairs: Mapping[str, RepairMark]) -> list[str]:
 
 def _repair_in_markdown(mark: RepairMark, *, is_new: bool) -> str:
     other = f"`{printable(mark.old if is_new else mark.new, 200).replace('`', '')}`"
-    about = "; ".join(filter(None, (mark.cause, f"changed: {mark.change}" if mark.change else "")))
-    said = f"{mark.answer} ({in_markdown(about)})" if about else mark.answer
+    said = f"{mark.answer} ({in_markdown(mark.about)})" if mark.about else mark.answer
     why = f". {in_markdown(mark.because)}" if mark.because else ""
     return f"{_REPAIR_OF if is_new else _REPAIRED_IN}{other}: {said}{why}"
 

@@ -8,13 +8,16 @@ from enum import StrEnum
 from typing import Any
 
 from tracker_health.judge.annotations import CAUSE, RULES, SETTINGS, SHADOW, JudgedBy, in_markdown
-from tracker_health.report.result import ProbeResult, Report
-from tracker_health.text import printable
+from tracker_health.report.brief import MOST_BYTES, Room, brief_cause, fitted
+from tracker_health.report.result import ProbeResult, Report, brief_action
+from tracker_health.text import clipped, printable
 from tracker_health.words.ending import Ended
 from tracker_health.words.verdict import Verdict, worst_verdict
 
 SCHEMA = "tracker-health/gate/1"
 """Of the JSON document."""
+BRIEF_SCHEMA = "tracker-health/gate-brief/1"
+"""Of the same in few bytes."""
 
 FAILS_ON: Mapping[str, frozenset[Verdict]] = {
     "never": frozenset(),
@@ -28,6 +31,7 @@ bad model: it could not be judged.
 NOTE_BEGINS = "**Training health of this version: "
 """By this the block in a description is the gate's: one that someone copied from a run begins otherwise."""
 _MOST_REASON = 400
+_MODEL_BYTES, _URL_BYTES, _NAME_BYTES, _NOTE_BYTES = 160, 200, 20, 120
 _VERDICT, _ACCEPTED = "verdict", "accepted"
 
 
@@ -187,8 +191,34 @@ class Gated:
         """Whether it may go on, and did not get the alias that it was to have."""
         return bool(self.unpromoted) and self.gate.answer is GateDecision.GO_ON and not self.shadow
 
-    def to_json(self) -> dict[str, Any]:
-        """As a document of strict JSON values."""
+    def brief(self, most: int = MOST_BYTES) -> dict[str, Any]:
+        """The answer for a reader with little room, in at most so many bytes of JSON; at least 1,500."""
+        return fitted(self._brief_in, most)
+
+    def _brief_in(self, room: Room) -> dict[str, Any]:
+        gate = self.gate
+        reports = [one for one in (self.run, self.files) if one is not None]
+        diagnosis = next((one.diagnosis for one in reports if one.diagnosis is not None), None)
+        found = list({one.code: one for report in reports for one in report.headline_first}.values())
+        certainty = diagnosis.certainty if diagnosis is not None and diagnosis.cause == gate.cause else ""
+        return {
+            "schema": BRIEF_SCHEMA,
+            "model": clipped(self.model, _MODEL_BYTES),
+            "url": self.url if self.url and clipped(self.url, _URL_BYTES) == self.url else None,
+            "answer": str(gate.answer),
+            "reason": clipped(gate.reason, room.text),
+            "verdict": None if gate.verdict is None else str(gate.verdict),
+            "cause": brief_cause(gate.cause, certainty),
+            "findings": [one.brief(room) for one in found[: room.findings]],
+            "more_findings": max(0, len(found) - room.findings),
+            "action": None if diagnosis is None else brief_action(diagnosis.action, room),
+            "accepted": [clipped(one, _NAME_BYTES) for one in gate.accepted[: room.findings]],
+            "files": clipped(self.unread, _NOTE_BYTES) or ("read" if self.files is not None else "not read"),
+            "promotion": clipped(self.promotion, _NOTE_BYTES) or None,
+        }
+
+    def to_json(self, *, skipped: bool = True) -> dict[str, Any]:
+        """As a document of strict JSON values. ``skipped``: its reports have the rules that did not run, too."""
         gate = self.gate
         return {
             "schema": SCHEMA,
@@ -203,8 +233,8 @@ class Gated:
             "notes": list(self.notes),
             "tags": "written" if self.written else self.unwritten or "as they were",
             "promotion": self.promotion or None,
-            "run_report": None if self.run is None else self.run.to_json(),
-            "files_report": None if self.files is None else self.files.to_json(),
+            "run_report": None if self.run is None else self.run.to_json(skipped=skipped),
+            "files_report": None if self.files is None else self.files.to_json(skipped=skipped),
         }
 
 

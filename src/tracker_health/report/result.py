@@ -12,14 +12,19 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from tracker_health.evidence import Children, RunRef
+from tracker_health.report.brief import MOST_BYTES, Room, brief_cause, brief_run, fitted
 from tracker_health.report.resume_point import Onset, Rewind
+from tracker_health.text import clipped
 from tracker_health.words.acknowledgements import Acknowledgement, from_json, open_codes, said_by, standing, worst_of
-from tracker_health.words.diagnosis import Diagnosis
+from tracker_health.words.diagnosis import Action, Diagnosis
 from tracker_health.words.order import Place
 from tracker_health.words.verdict import Verdict
 
 SCHEMA = "tracker-health/report/2"
 """The one that is written unless another is asked for."""
+
+BRIEF_SCHEMA = "tracker-health/brief/1"
+"""Of the same in few bytes."""
 
 HEALTHY_SO_FAR = "so far healthy"
 """With this the summary of a run begins that is still running, and in which nothing was found."""
@@ -32,6 +37,9 @@ BY_PARAMS = "the params say it"
 
 Confidence = Literal["high", "medium", "low"]
 Measure = float | int | str
+
+_PART_BYTES, _PATH_BYTES = 30, 160
+_MOST_PARTS, _MOST_ERRORS = 12, 2
 
 _DEFAULT_SCORES = {Verdict.PASS: 1.0, Verdict.WARN: 0.5, Verdict.FAIL: 0.0}
 
@@ -164,6 +172,29 @@ class ProbeResult:
             document["about"] = list(self.about)
         return document
 
+    @property
+    def first_step(self) -> int | None:
+        """Where it shows first, on the step axis of the series judged; None of what is at no step."""
+        return self.onset.step if self.onset is not None else min(map(int, self.steps), default=None)
+
+    def brief(self, room: Room) -> dict[str, Any]:
+        """The result in few bytes.
+
+        Args:
+            room: For its sentence and its words.
+
+        Returns:
+            Its rule, verdict, kind, first step and sentence.
+        """
+        return {
+            "code": self.code,
+            "name": clipped(self.name, room.word),
+            "kind": clipped(self.kind, room.word) or None,
+            "verdict": str(self.verdict),
+            "step": strict(self.first_step),
+            "sentence": clipped(self.message, room.sentence),
+        }
+
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ProbeResult:
         """The result that ``to_json`` gave.
@@ -276,6 +307,17 @@ class Judged:
     part: str
     state: Literal["judged", "not there", "not usable"]
     why: str = ""
+
+    def brief_reason(self, most: int) -> str:
+        """Why it was not judged.
+
+        Args:
+            most: Bytes of it.
+
+        Returns:
+            Its state and the reason; of no room for one the state.
+        """
+        return clipped(f"{self.state}: {self.why}", most) if self.why and most else self.state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,19 +469,61 @@ class Report:
         leading = self.diagnosis.about if self.diagnosis is not None else ""
         return tuple(sorted((*self.explained, *self.unexplained), key=lambda one: one.code != leading))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, skipped: bool = True) -> dict[str, Any]:
         """The report as a document of strict JSON values.
+
+        Args:
+            skipped: With the rules that did not run, each with its reason. Else only how many these are is in it, as
+                ``skipped_left_out``.
 
         Returns:
             Plain values that fit ``docs/report.schema.json``.
         """
         document = self._always()
+        if not skipped:
+            document |= {"skipped": [], "skipped_left_out": len(self.skipped)}
         if self.acknowledged:
             document["acknowledged"] = [one.to_json() for one in self.acknowledged]
             document["open"] = list(self.open or ())
         if self.rewind is not None:
             document["rewind"] = self.rewind.to_json()
         return document
+
+    def brief(self, most: int = MOST_BYTES) -> dict[str, Any]:
+        """The report for a reader with little room: what is wrong, why, and the one thing to do.
+
+        Args:
+            most: Bytes of the JSON; at least 1,500.
+
+        Returns:
+            Plain values that fit ``docs/brief.schema.json``. Texts from the run are of one line and cut where they are
+            long.
+        """
+        return fitted(self._brief_in, most)
+
+    def _brief_in(self, room: Room) -> dict[str, Any]:
+        diagnosis = self.diagnosis
+        cause = brief_cause(diagnosis.cause, diagnosis.certainty) if diagnosis is not None else None
+        errors, _ = once_a_source(self.errors)
+        parts = self.judged[:_MOST_PARTS]
+        return {
+            "schema": BRIEF_SCHEMA,
+            "run": brief_run(self.run.name, self.run.id, self.run.url),
+            "verdict": str(self.verdict),
+            "headline": clipped(diagnosis.sentence if diagnosis is not None else self.summary, room.text),
+            "cause": cause,
+            "findings": [one.brief(room) for one in self.headline_first[: room.findings]],
+            "more_findings": max(0, len(self.findings) - room.findings),
+            "action": None if diagnosis is None else brief_action(diagnosis.action, room),
+            "go_back_to": None if self.rewind is None else _brief_rewind(self.rewind, room.sentence),
+            "judged": [clipped(one.part, _PART_BYTES) for one in parts if one.state == "judged"],
+            "not_judged": {
+                clipped(one.part, _PART_BYTES): one.brief_reason(room.why) for one in parts if one.state != "judged"
+            },
+            "ended": self.ended or None,
+            "acknowledged": clipped(self.said, room.sentence) if self.acknowledged else None,
+            "errors": [clipped(f"{one.source}: {one.message}", room.sentence) for one in errors[:_MOST_ERRORS]],
+        }
 
     def _always(self) -> dict[str, Any]:
         """What every report has."""
@@ -527,6 +611,33 @@ class Report:
             open=tuple(document["open"]) if "open" in document else None,
             rewind=Rewind.from_json(document["rewind"]) if document.get("rewind") else None,
         )
+
+
+def brief_action(action: Action, room: Room) -> dict[str, Any]:
+    """The one thing to do, in few bytes.
+
+    Args:
+        action: Of a diagnosis.
+        room: For its text and its words.
+
+    Returns:
+        Its ``text``, and the ``setting`` to change with its values ``from`` and ``to``, None where there is none.
+    """
+    values = {key: strict(value) for key, value in (("from", action.old), ("to", action.new))}
+    return {
+        "text": clipped(action.text, room.text),
+        "setting": clipped(action.setting, room.word) or None,
+        **{key: clipped(value, room.word) if isinstance(value, str) else value for key, value in values.items()},
+    }
+
+
+def _brief_rewind(rewind: Rewind, most: int) -> dict[str, Any]:
+    return {
+        "path": clipped(rewind.path, _PATH_BYTES) or None,
+        "step": strict(rewind.step),
+        "epoch": strict(rewind.epoch),
+        "why": clipped(rewind.about if rewind.path else rewind.said, most),
+    }
 
 
 def _tool_from(document: Mapping[str, Any]) -> ToolInfo:

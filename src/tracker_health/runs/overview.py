@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, get_args
 
+from tracker_health.report.brief import MOST_BYTES, Room, brief_cause, brief_run, fitted
 from tracker_health.rules.registry import probe_classes
+from tracker_health.runs.attempts import Attempts, Repairs, attempt_lines
 from tracker_health.runs.relations import BY_KIN, Relation, Relations
 from tracker_health.stores.base import TaggedRun
-from tracker_health.text import count, percent, printable
+from tracker_health.text import clipped, count, percent, printable
 from tracker_health.words import retired
 from tracker_health.words.acknowledgements import Acknowledgement, answer_marks, answers
 from tracker_health.words.causes import is_same_cause
@@ -23,6 +25,7 @@ from tracker_health.words.verdict import Verdict
 MOST_WORST = 10
 CERTAINTY_WORDS = get_args(Certainty)
 _MOST_REASONS = 10
+_CODE_BYTES = 20
 _MOST_GROUPS = 30
 _NONE = "none"
 WORDS = (*map(str, sorted(Verdict, key=lambda verdict: -verdict.rank)), _NONE)
@@ -92,7 +95,8 @@ class Overview:
     look. ``rules`` and ``by_cause``: how people answered each. ``tried``: how many runs have which verdict in shadow
     alone. ``certainties``: how sure the cause is, in how many; ``certain``: of each cause, where it is certain.
     ``relations``: what each group is, by what they are grouped by. ``now``: when they were counted, in seconds since
-    1970. ``only``: the verdicts that the worst runs may have.
+    1970. ``only``: the verdicts that the worst runs may have. ``repairs``: what runs say of others that they were to
+    repair.
     """
 
     verdicts: Counter[str]
@@ -111,6 +115,7 @@ class Overview:
     relations: dict[str, tuple[Relation, ...]] = field(default_factory=dict)
     now: float = 0.0
     only: tuple[Verdict, ...] = (Verdict.ERROR, Verdict.FAIL, Verdict.WARN)
+    repairs: Repairs = field(default_factory=Repairs)
 
     @property
     def runs(self) -> int:
@@ -133,6 +138,37 @@ class Overview:
         relations = {what: self.relations[what] for what in by if what in self.relations}
         worst = self.worst[:MOST_WORST]
         return replace(self, groups=groups, group_causes=causes, relations=relations, worst=worst)
+
+    def brief(self, most: int = MOST_BYTES) -> dict[str, Any]:
+        """The counts, the most frequent causes and rules, and the worst runs, in at most so many bytes of JSON; at
+        least 1,500.
+        """
+        return fitted(self._brief_in, most)
+
+    def _brief_in(self, room: Room) -> dict[str, Any]:
+        names = rule_names()
+        causes, reasons = by_frequency(self.causes), by_frequency(self.reasons)
+        return {
+            "schema": "tracker-health/summary-brief/1",
+            "runs": self.runs,
+            "verdicts": {word: self.verdicts[word] for word in WORDS},
+            "older": self.older,
+            "open": self.open,
+            "causes": [{"cause": clipped(one, room.word), "runs": runs} for one, runs in causes[: room.findings]],
+            "reasons": [
+                {"code": clipped(code, _CODE_BYTES), "name": names.get(code), "runs": runs}
+                for code, runs in reasons[: room.findings]
+            ],
+            "worst": [
+                {
+                    **brief_run(run.ref.name, f"{run.ref.store}:{run.ref.id}", run.ref.url if room.why else None),
+                    "verdict": None if run.verdict is None else str(run.verdict),
+                    "cause": brief_cause(run.cause, run.certainty if run.certainty in CERTAINTY_WORDS else ""),
+                    "summary": clipped(run.summary, room.why),
+                }
+                for run in self.worst[: room.findings]
+            ],
+        }
 
     def to_json(self) -> dict[str, Any]:
         """A document of strict JSON values."""
@@ -162,6 +198,7 @@ class Overview:
                 for what, groups in self.groups.items()
             },
             "groups": {what: [one.to_json() for one in found] for what, found in self.relations.items()},
+            "repairs": self.repairs.to_json(),
         }
 
 
@@ -187,7 +224,7 @@ def overview(
     verdicts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     causes: Counter[str] = Counter()
-    relations = Relations(by)
+    relations, attempts = Relations(by), Attempts()
     groups: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
     group_causes: dict[str, dict[str, Counter[str]]] = {what: {} for what in by}
     worst: list[tuple[int, float, int, TaggedRun]] = []
@@ -208,6 +245,7 @@ def overview(
         certainties.update([run.certainty] if run.certainty in CERTAINTY_WORDS else [])
         certain.update([run.cause] if run.cause and run.certainty == "certain" else [])
         relations.add(run)
+        attempts.add(run)
         for what, counted in groups.items():
             for name in set(GROUPS[what](run)):
                 counted.setdefault(name, Counter())[word] += 1
@@ -238,6 +276,7 @@ def overview(
         tried=tried,
         relations=relations.found(),
         only=tuple(only) or Overview.only,
+        repairs=attempts.found(),
     )
 
 
@@ -285,15 +324,23 @@ def overview_lines(found: Overview) -> Iterator[str]:
             cause = f"{run.cause} ({run.certainty})" if run.certainty in CERTAINTY_WORDS else run.cause
             said = f"{cause}: {run.summary}" if run.cause else run.summary
             answered = found.answered(run)
-            summary = (
-                printable(said, 100) + " (older than its data)" * run.older + (f" ({answered})" if answered else "")
-            )
+            more = ("older than its data" * run.older, answered, *said_of_repairs(run))
+            summary = printable(said, 100) + "".join(f" ({one})" for one in more if one)
             yield f"  {run.verdict!s:<5}  {name}  {summary}  {where}"
+    if found.repairs.answers.total():
+        yield ""
+        yield from attempt_lines(found.repairs)
     for what, groups in found.groups.items():
         yield ""
         yield from _group_lines(what, groups)
         for one in found.relations.get(what, ())[:_MOST_GROUPS]:
             yield f"  {printable(one.name, 40)}: {one.said}"
+
+
+def said_of_repairs(run: TaggedRun) -> list[str]:
+    """What a run says of repairs, in a few words each: ``not repaired in RUN``, ``repair of RUN: repaired``."""
+    old, new = run.repaired_by, run.repairs
+    return [*([old.said_of_old] if old is not None else []), *([new.said_of_new] if new is not None else [])]
 
 
 def _counted_lines(found: Overview) -> Iterator[str]:
@@ -345,6 +392,8 @@ def _as_json(run: TaggedRun) -> dict[str, Any]:
         "certainty": run.certainty or None,
         "summary": run.summary,
         "older": run.older,
+        "repairs": None if run.repairs is None else run.repairs.to_json(),
+        "repaired_by": None if run.repaired_by is None else run.repaired_by.to_json(),
     }
 
 

@@ -13,6 +13,7 @@ from tracker_health.evidence.kin import Kin
 from tracker_health.judge.annotations import PENDING, Shadow
 from tracker_health.report.resume_point import Shelf
 from tracker_health.words.acknowledgements import Acknowledgement
+from tracker_health.words.repairs import RepairMark
 from tracker_health.words.verdict import Verdict
 
 
@@ -258,6 +259,7 @@ class TaggedRun:
     ``started``: in seconds since 1970, None where that is not known. ``older``: than the run's last data. ``acks``:
     entries that are about what the run is now. ``shadow``: what was said while verdicts were only tried out. ``kin``:
     of its relations, where these were asked for; ``group_verdict`` and ``group``: as ``Recorded`` has them.
+    ``repairs`` and ``repaired_by``: what it says of a repair as the new run, and as the old one.
     """
 
     ref: RunRef
@@ -276,3 +278,5 @@ class TaggedRun:
     group_verdict: Verdict | None = None
     group: str = ""
     group_state: str = ""
+    repairs: RepairMark | None = None
+    repaired_by: RepairMark | None = None

@@ -8,10 +8,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from tracker_health.evidence import Evidence, FloatArray, Series, StepUnit, planned_epochs
+from tracker_health.evidence import Evidence, FloatArray, Series, StepUnit, planned_epochs, planned_steps
 from tracker_health.judge.compare.side import Side
 from tracker_health.text import number, percent
 
+_ABOUT = 0.1
 _AS_LONG = 1.25  # times: runs of about the same length are compared by their steps
 
 
@@ -79,9 +80,15 @@ class Alignment:
 def length_of(evidence: Evidence) -> float | None:
     """The steps of a run's plan, on the axis of its main curve; None where no plan is known."""
     progress, series = evidence.progress, main_series(evidence)
-    if progress is None or series is None or progress.fraction <= 0:
+    if series is None:
         return None
-    return float(series.steps.max()) / min(1.0, progress.fraction)
+    last = float(series.steps.max())
+    if progress is not None and progress.fraction > 0:
+        return last / min(1.0, progress.fraction)
+    # What its steps count is not known, but a plan of as many is hardly a coincidence.
+    params = evidence.info.params
+    plans = [one for one in (planned_steps(params), planned_epochs(params)) if one is not None]
+    return last if any(abs(last / one - 1.0) <= _ABOUT for one in plans) else None
 
 
 def main_series(evidence: Evidence) -> Series | None:
@@ -110,7 +117,7 @@ def aligned(sides: Sequence[Side]) -> Alignment:
     if all(map(_counts_epochs, runs)):
         return Alignment(by=By.EPOCH, why="their epochs have unlike numbers of steps, or they are not as long")
     if len(known) == len(runs):
-        why = f"their plans are not as long ({' and '.join(number(one) for one in known)} steps)"
+        why = f"their plans are not as long ({' and '.join(number(round(one)) for one in known)} steps)"
         return Alignment(by=By.PLAN, why=why)
     return Alignment(by=By.STEP, why="they are not as long, and not every plan is known", sure=False)
 

@@ -10,11 +10,11 @@ from tracker_health.judge.compare.alignment import Alignment, By, aligned
 from tracker_health.judge.compare.changes import Change, TensorChanges, changes_of, tensor_changes
 from tracker_health.judge.compare.partings import Parting, Partings, partings_of
 from tracker_health.judge.compare.side import Side
-from tracker_health.text import count, listing, printable
+from tracker_health.report.brief import Room, fitted
+from tracker_health.text import clipped, count, listing, printable
 
 SCHEMA = "tracker-health/compare/1"
 BRIEF = "tracker-health/compare-brief/1"
-_MOST_SAID, _CHARACTERS, _SENTENCE = 5, 160, 300
 NOTHING_PARTS = "nothing clearly parts"
 
 
@@ -44,10 +44,15 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """What to read first: which series parted first, and where."""
+        """What to read first: which series parted first, and where; after what is only set otherwise, the next one."""
         if not self.partings.compared:
             return "no metric of both could be compared"
-        return f"{self.first.said} (first of {len(self.partings.found)})" if self.first else NOTHING_PARTS
+        if self.first is None:
+            return NOTHING_PARTS
+        reacts = next((one for one in self.partings.found if not one.is_set), None)
+        led = self.first.said if self.first.is_set else ""
+        after = reacts.said if reacts is not None else "no other metric clearly parts"
+        return f"{led}; {after}" if led else after
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as a document of strict JSON values."""
@@ -68,18 +73,28 @@ class Comparison:
         }
 
     def brief(self) -> dict[str, Any]:
-        """The same in at most two kilobytes, for a context."""
+        """The same in at most two kilobytes of JSON, for a context."""
+        return fitted(self._in_brief)
+
+    def _in_brief(self, room: Room) -> dict[str, Any]:
+        def few(texts: Sequence[str], most: int) -> list[str]:
+            return [clipped(one, room.sentence) for one in texts[:most]]
+
+        def run(side: Side) -> dict[str, str]:
+            return {"name": clipped(side.name, room.word), "verdict": str(side.report.verdict)}
+
+        most = room.findings
         return {
             "schema": BRIEF,
-            "run": f"{self.bad.shown}: {self.bad.report.verdict}",
-            "others": [f"{one.shown}: {one.report.verdict}" for one in self.goods[:_MOST_SAID]],
-            "headline": printable(self.headline, _SENTENCE),
-            "settings": [printable(one.said, _CHARACTERS) for one in self.changes[:_MOST_SAID]],
-            "parted": [printable(one.said, _CHARACTERS) for one in self.partings.found[1:_MOST_SAID]],
-            "findings_only_own": list(self.only_own[:_MOST_SAID]),
-            "findings_only_there": list(self.only_there[:_MOST_SAID]),
-            "tensors": [printable(one, _CHARACTERS) for one in self.tensors.lines()[:2]] if self.tensors else [],
-            "unsure": [printable(one, _CHARACTERS) for one in self.unsure[:2]],
+            "run": run(self.bad),
+            "others": [run(one) for one in self.goods[:most]],
+            "headline": clipped(self.headline, room.text),
+            "settings": few([one.said for one in self.changes], most),
+            "parted": few([one.said for one in self.partings.found[1:]], most),
+            "findings_only_own": list(self.only_own[:most]),
+            "findings_only_there": list(self.only_there[:most]),
+            "tensors": few(self.tensors.lines() if self.tensors is not None else [], 2),
+            "unsure": few(self.unsure, 2),
         }
 
 

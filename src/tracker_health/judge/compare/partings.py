@@ -43,14 +43,17 @@ class Parting:
     there: float
 
     @property
+    def is_set(self) -> bool:
+        """Whether it is what a person or a schedule sets."""
+        return self.role in _SETTINGS
+
+    @property
     def said(self) -> str:
-        """``grad_norm parts at step 120: about 41, there 1.2``."""
-        own, there = (
-            contrast(self.own, self.there)
-            if np.isfinite([self.own, self.there]).all()
-            else map(number, (self.own, self.there))
-        )
-        return f"{printable(self.name, _NAME)} parts at {self.place}: about {own}, there {there}"
+        """``grad_norm parts at step 120: about 41, there 1.2``; a rate is what was set, and not about that."""
+        finite = np.isfinite(self.own) and np.isfinite(self.there)
+        own, there = contrast(self.own, self.there) if finite else (number(self.own), number(self.there))
+        about = "" if self.is_set else "about "
+        return f"{printable(self.name, _NAME)} parts at {self.place}: {about}{own}, there {there}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; a level that is not finite is null."""
@@ -84,7 +87,7 @@ def partings_of(bad: Side, goods: Sequence[Side], alignment: Alignment) -> Parti
         alignment: The axis.
 
     Returns:
-        Each series that clearly parts, with the place from which on it does; and what was compared.
+        Each series that clearly parts, with the place where that begins; and what was compared.
     """
     found, compared = [], []
     for own, others in _in_common(bad, goods):
@@ -153,7 +156,7 @@ def _finite(value: float) -> float:
 
 
 def _first_apart(mine: Path, theirs: Sequence[Path], role: str) -> int | None:
-    """The part from which on a path is apart from the band of others for as long as counts."""
+    """The first part of the first stretch in which a path is apart from the others for as long as counts."""
     both = mine.there & np.all([one.there for one in theirs], axis=0)
     apart = both & (_outside(mine, theirs, role) | _broken_alone(mine, theirs))
     last = int(np.flatnonzero(both)[-1]) if both.any() else -1

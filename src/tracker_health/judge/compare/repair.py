@@ -189,7 +189,7 @@ class _Judging:
             return Answer.CANNOT_TELL, why_not
         worse = [one for one in self.ends if one.outcome == "worse"]
         better = [one for one in self.ends if one.outcome == "better"]
-        gone = f"{self._head.name} is gone"
+        gone = f"{self._head.code} {self._head.name} is gone"
         if worse and not (better and self.ends[0].outcome == "better"):
             return Answer.NOT_REPAIRED, f"{gone}, but {worse[0].said}"
         if not better and self._is_about_the_end:
@@ -210,11 +210,11 @@ class _Judging:
 
     def _why_not_judged(self) -> str:
         if self.old.head is None:
-            return f"nothing was found in {self.old.shown}: there is nothing to repair"
+            return "nothing was found in the old run: there is nothing to repair"
         if self.new.evidence.goes_on:
-            return f"{self.new.shown} is still running"
+            return "the new run is still running"
         if self.new.report.verdict in (Verdict.ERROR, Verdict.SKIP):
-            return f"{self.new.shown} could not be judged: {printable(self.new.report.summary)}"
+            return f"the new run could not be judged: {printable(self.new.report.summary)}"
         own, there = self.old.evidence.info.params, self.new.evidence.info.params
         for name in WHAT_IS_TRAINED:
             if name in own and name in there and own[name] != there[name]:
@@ -224,7 +224,7 @@ class _Judging:
 
     def _still_there(self) -> str:
         """What of the old verdict the new run still shows."""
-        code, name = self._head.code, self._head.name
+        code, name = self._head.code, f"{self._head.code} {self._head.name}"
         if code in self.new.found:
             return f"{name} is still there: {printable(self.new.found[code].message, _MESSAGE).rstrip('.')}"
         named = cause_named(self.old.report.cause) if self.old.report.cause else None
@@ -241,7 +241,7 @@ class _Judging:
         code = self._head.code
         skipped = {one.code: one.reason for one in self.new.report.skipped}
         if code in skipped:
-            return f"{self._head.name} could not be looked for in {self.new.shown}: {printable(skipped[code])}"
+            return f"{code} {self._head.name} could not be looked for in the new run: {printable(skipped[code])}"
         short = self._is_shorter()
         if short:
             return short
@@ -255,7 +255,7 @@ class _Judging:
         if old is None or new is None or new >= _SHARE * old or self.new.evidence.info.stopped is not None:
             return ""
         own, there = (self.alignment.shown(one) for one in (new, old))
-        return f"{self.new.shown} is shorter: it ends at {own}, {self.old.shown} at {there}"
+        return f"the new run is shorter: it ends at {own}, the old one at {there}"
 
     def _added(self) -> Iterator[str]:
         """Findings of the new run alone that are as severe as what the old one is to be rid of."""

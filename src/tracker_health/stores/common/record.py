@@ -328,25 +328,28 @@ def tagged(
     """What the marks say of a run's annotation: nothing of one that is not ours or was never finished. ``acks``: the
     entries that are about what the run is now. ``kin``: its relations, where they are known.
     """
-    recorded = recorded_on(marks)
-    if recorded is None or not is_finished(marks):
-        shadow = shadow_on(marks)
-        return TaggedRun(
-            ref=ref, verdict=None, user=user, experiment=experiment, started=started, shadow=shadow, kin=kin
-        )
-    return TaggedRun(
+    recorded, found = recorded_on(marks), repairs_on(marks, ref.id)
+    plain = TaggedRun(
         ref=ref,
+        verdict=None,
+        user=user,
+        experiment=experiment,
+        started=started,
+        kin=kin,
+        repairs=found.get(REPAIRS),
+        repaired_by=found.get(REPAIRED_BY),
+    )
+    if recorded is None or not is_finished(marks):
+        return replace(plain, shadow=shadow_on(marks))
+    return replace(
+        plain,
         verdict=recorded.verdict,
         codes=recorded.codes,
         summary=recorded.summary,
         cause=recorded.cause,
         certainty=recorded.certainty,
-        user=user,
-        experiment=experiment,
-        started=started,
         older=recorded.is_older_than(last_step),
         acks=acks,
-        kin=kin,
         group_verdict=recorded.group_verdict,
         group=recorded.group,
         group_state=recorded.group_state,
