@@ -135,10 +135,19 @@ def causes(out: Path, split: str, place: str, collect: bool, count: bool, withou
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
 @click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
 @click.option("--margins", is_flag=True, help="Train nothing: count what there is.")
-def twins(out: Path, split: str, margins: bool) -> None:
+@click.option(
+    "--compared", is_flag=True, help="Train nothing: print which healthy pairs part."
+)
+def twins(out: Path, split: str, margins: bool, compared: bool) -> None:
     """Train runs again by another seed, and print by which factors healthy pairs differ."""
     import twins as module
 
+    if compared:
+        found = module.parted(out, split)
+        for pair, said in found:
+            print(f"{pair.original} {pair.twin}: {said or 'nothing clearly parts'}")
+        print(f"{split}: of {len(found)} healthy pairs {sum(not said for _, said in found)} do not part")
+        return
     for number, pair in enumerate(() if margins else module.train(out), 1):
         print(f"{number} {pair.original} {pair.twin} {pair.split} {'healthy' if pair.healthy else '-'}", flush=True)
     print("\n".join(module.table(module.spreads(out, split))))

@@ -15,6 +15,8 @@ from generate import Job, jobs
 from oracle import labels
 from reruns import Rerun, split_of, truth_of, truths_without_fault
 
+from tracker_health.api import compare
+
 HEALTHY, _FAULTY = 4, 1
 """Runs without a fault per task, and runs with one per fault."""
 
@@ -78,6 +80,21 @@ def _labelled(done: list[tuple[Job, Rerun]], out: Path) -> Iterator[Twin]:
         yield Twin(job.id, twin.id, split_of(job), healthy)
 
 
+def pairs_of(out: Path, split: str) -> list[Twin]:
+    """The healthy pairs of a split so far."""
+    pairs = [Twin(**pair) for pair in json.loads((out / "pairs.json").read_text())]
+    return [pair for pair in pairs if pair.healthy and pair.split == split]
+
+
+def parted(out: Path, split: str) -> list[tuple[Twin, str]]:
+    """What a comparison says of each healthy pair to have parted; empty where nothing clearly does."""
+    found = []
+    for pair in pairs_of(out, split):
+        compared = compare(out / "runs" / pair.original, [out / "runs" / pair.twin])
+        found.append((pair, "" if compared.first is None else compared.headline))
+    return found
+
+
 # How far they differ
 
 
@@ -97,11 +114,10 @@ class Spread(NamedTuple):
 def spreads(out: Path, split: str) -> list[Spread]:
     """How far healthy twins are apart, from logs that leave nothing out."""
     found: dict[str, Spread] = {}
-    for pair in json.loads((out / "pairs.json").read_text()):
-        if pair["healthy"] and pair["split"] == split:
-            one, other = (_levels(out / "told" / pair[which]) for which in ("original", "twin"))
-            for kind in sorted(one.keys() & other.keys()):
-                _add(found.setdefault(kind, Spread(kind, 0, [], [], [], [])), one[kind], other[kind])
+    for pair in pairs_of(out, split):
+        one, other = (_levels(out / "told" / run) for run in (pair.original, pair.twin))
+        for kind in sorted(one.keys() & other.keys()):
+            _add(found.setdefault(kind, Spread(kind, 0, [], [], [], [])), one[kind], other[kind])
     return [spread._replace(pairs=len(spread.end_factors)) for spread in found.values()]
 
 
