@@ -135,9 +135,7 @@ def causes(out: Path, split: str, place: str, collect: bool, count: bool, withou
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
 @click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
 @click.option("--margins", is_flag=True, help="Train nothing: count what there is.")
-@click.option(
-    "--compared", is_flag=True, help="Train nothing: print which healthy pairs part."
-)
+@click.option("--compared", is_flag=True, help="Train nothing: print which healthy pairs part.")
 def twins(out: Path, split: str, margins: bool, compared: bool) -> None:
     """Train runs again by another seed, and print by which factors healthy pairs differ."""
     import twins as module
