@@ -55,6 +55,9 @@ only tells to look further, as to log more, leads to none.
 _INITIALISED = ("initialise the weights as the framework does", "the norm of every weight before the first step")
 
 
+_LENGTHS = ("steps", "optimizer steps", "max_steps", "epochs")
+
+
 class Advice(NamedTuple):
     """What a report says to do: its cause and how sure that is, the action, and what it changes in a run."""
 
@@ -108,8 +111,8 @@ def _of_setting(action: Action, fault: str) -> Change:
             return Change(recipe=(("half", False),))
         case "eps":
             return Change(optimizer=(("eps", new),))
-        case "steps" | "max_steps" | "epochs" if action.old:
-            return Change(longer=max(1, math.ceil(_number(new) / _number(action.old))))
+    if action.setting in _LENGTHS and action.old:
+        return Change(longer=max(1, math.ceil(_number(new) / _number(action.old))))
     return NOTHING
 
 

@@ -132,5 +132,11 @@ def ends_worse(truth: dict[str, Any], siblings: Siblings) -> bool:
 
 def spiked(truth: dict[str, Any]) -> bool:
     """Whether the loss of a batch, after the first tenth of the run, was far above that of the first batch."""
+    return late_peak(truth) > SPIKE_FACTOR * truth["losses"][0]
+
+
+def late_peak(truth: dict[str, Any]) -> float:
+    """The highest loss of a batch after the first tenth of the run; NaN does not count."""
     losses = np.array(truth["losses"])
-    return bool((losses[len(losses) // 10 :] > SPIKE_FACTOR * losses[0]).any())
+    late = losses[len(losses) // 10 :]
+    return float(np.max(late, initial=0.0, where=~np.isnan(late)))
