@@ -24,6 +24,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "While a run is still running": ("follow",),
     "Look closer": ("explain", "show", "rules", "config"),
     "Try it": ("demo", "doctor"),
+    "For agents": ("skill",),
 }
 """The headings below which ``--help`` lists the commands; any other command comes last."""
 
@@ -100,6 +101,7 @@ EXAMPLES: Mapping[str, str] = {
     "report": "tracker-health report outputs/checkpoint-500 --open",
     "show": "tracker-health show metrics outputs --set roles.train_loss=my/loss",
     "summary": "tracker-health summary --experiment my-experiment --by week",
+    "skill": "tracker-health skill --install .claude/skills/tracker-health",
     "sweep": "tracker-health sweep --since 7d --dry-run",
     "view": "tracker-health view --experiment my-experiment",
 }

@@ -81,7 +81,7 @@ class Helped:
 
     @property
     def known(self) -> int:
-        """Of how many that can be told."""
+        """Of how many that can be said."""
         return self.answers.total() - self.answers[Answer.CANNOT_TELL]
 
     @property
