@@ -15,7 +15,7 @@ import numpy as np
 from advice import Advice, advice_of
 from changes import NOTHING, Change, change_from
 from generate import Job, jobs
-from oracle import LEAST_MOVE, Siblings, ends_worse, late_peak, siblings_of, spiked
+from oracle import LEAST_MOVE, Siblings, ends_worse, labels, late_peak, siblings_of, spiked
 from reruns import Rerun, split_of, truth_of
 from tasks import TASKS
 from twins import HEALTHY
@@ -51,10 +51,14 @@ class Oracle:
         return groups
 
     def siblings(self, task: str) -> Siblings:
-        """Medians over runs of the task without a fault, each of them by two seeds."""
+        """Medians over runs of the task without a fault, each of them by two seeds: of those that are certified, where
+        they are enough.
+        """
         if task not in self._of_task:
             runs = [run for job in self._healthy[task] for run in (job, Rerun(job))]
-            self._of_task |= siblings_of({run.id: truth_of(run, self.out) for run in runs})
+            truths = {run.id: truth_of(run, self.out) for run in runs}
+            certified = {key: truths[key] for key, label in labels(truths).items() if label.certified}
+            self._of_task |= siblings_of(certified if len(certified) >= HEALTHY else truths)
         return self._of_task[task]
 
     def is_faulty(self, run: Rerun) -> bool:
