@@ -77,7 +77,7 @@ def test_another_metric_cannot_tell(tmp_path):
     new = run(tmp_path / "new", ({"step": r["step"], "train/nll_loss": r["loss"]} for r in rows_of(2, val=False)))
     found = api.repaired(old, new)
     assert found.answer is Answer.CANNOT_TELL
-    assert found.not_compared == ("train_loss: loss and train/nll_loss are two metrics",)
+    assert "train_loss: loss and train/nll_loss are two metrics" in found.not_compared
 
 
 def test_nothing_was_wrong_cannot_tell(tmp_path):
@@ -121,6 +121,24 @@ def test_a_longer_plan_is_compared_at_the_same_share(tmp_path):
     found = api.repaired(old, new)
     assert found.answer is Answer.REPAIRED
     assert "of the plan" in found.ends[0].place
+
+
+def test_where_nothing_is_known_to_differ_that_is_said(tmp_path):
+    old = run(tmp_path / "old", rows_of(1, breaks=150), seed=1)
+    found = api.repaired(old, run(tmp_path / "new", rows_of(2), seed=2))
+    assert found.answer is Answer.REPAIRED
+    assert any(one.startswith("no setting is known to differ") for one in found.not_compared)
+    other = api.repaired(old, run(tmp_path / "other", rows_of(3), seed=2, batch_size=64))
+    assert not other.not_compared
+
+
+def test_more_steps_in_shorter_epochs_are_no_shorter_run(tmp_path):
+    def epochs(rows, steps):
+        return ({**row, "epoch": row["step"] / steps} for row in rows)
+
+    old = run(tmp_path / "old", epochs(rows_of(1, breaks=20, steps=40), 4), max_steps=40)
+    new = run(tmp_path / "new", epochs(rows_of(2, steps=400), 50), max_steps=400)
+    assert api.repaired(old, new).answer is Answer.REPAIRED
 
 
 @pytest.mark.parametrize(

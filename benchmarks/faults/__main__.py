@@ -76,15 +76,19 @@ def against(size: str, out: Path, split: str, write: bool) -> None:
 @click.option("--split", type=click.Choice(["tune", "validate"]), help="One of the two alone.")
 @click.option("--workers", type=int, default=2, show_default=True)
 @click.option("--public", type=click.Path(path_type=Path, exists=True), help="A folder of public_runs.py, too.")
-def prefixes(size: str, out: Path, split: str | None, workers: int, public: Path | None) -> None:
+@click.option("--write", is_flag=True, help="Write down how many healthy runs of the validation tasks were stopped.")
+def prefixes(size: str, out: Path, split: str | None, workers: int, public: Path | None, write: bool) -> None:
     """Print what LiveHealth would have stopped of every run, and what Optuna's MedianPruner."""
     import prefixes as module
 
     print(module.HEAD)
     for one in ("tune", "validate"):
         if split in (None, one):
-            for line in module.lines(f"{one}: LiveHealth", module.replay(size, out, one, workers)):
+            found = module.replay(size, out, one, workers)
+            for line in module.lines(f"{one}: LiveHealth", found):
                 print(line, flush=True)
+            if write and one == "validate":
+                module.write_false_stops(found)
             for line in module.lines(f"{one}: MedianPruner", module.medians(size, out, one)):
                 print(line, flush=True)
     if public is not None:

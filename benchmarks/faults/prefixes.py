@@ -30,6 +30,7 @@ _REPORTS = 20
 _SEEDS = 5
 _EARLY = 0.5
 MEDIAN = "median"
+FALSE_STOPS = Path(__file__).parents[2] / "src" / "tracker_health" / "live" / "false_stops.json"
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,19 @@ def lines(name: str, found: list[Replayed]) -> Iterator[str]:
         for what, codes in (("said", [one.said_by for one in some]), ("stopped", [one.stopped_by for one in some])):
             numbers = {code: codes.count(code) for code in (*LIVE_RULES, MEDIAN) if code in codes}
             yield f"  {group}, {what}: " + (", ".join(f"{code} {number}" for code, number in numbers.items()) or "none")
+
+
+def write_false_stops(found: list[Replayed]) -> None:
+    """Keep what ``watch_run`` says of itself next to the live rules."""
+    healthy, faulty = ([one for one in found if one.group == group] for group in ("healthy", "faulty"))
+    counts = {
+        "by": "benchmarks/faults prefixes",
+        "healthy_stopped": _stopped(healthy),
+        "healthy": len(healthy),
+        "faulty_stopped": _stopped(faulty),
+        "faulty": len(faulty),
+    }
+    FALSE_STOPS.write_text(json.dumps(counts, indent=1) + "\n")
 
 
 def _said(some: list[Replayed]) -> int:

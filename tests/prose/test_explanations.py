@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from tracker_health.render.docs import MOST_LINES, explain, explain_in_full
+from tracker_health.render.docs import MOST_LINES, explain
+from tracker_health.render.rule_page import rule_text
 from tracker_health.rules.probe import explanation_of, thresholds_of
 from tracker_health.rules.registry import BUILT_IN
 
@@ -35,7 +36,7 @@ def test_the_short_form_fits_a_terminal():
 
 def test_the_full_form_has_everything():
     for probe in BUILT_IN:
-        full = explain_in_full(probe)
+        full = rule_text(probe)
         shown, letters = words(full), re.sub(r"[^A-Za-z]+", "", full)  # steps are numbered, and tables set in columns
         for text in explanation_of(probe).sections.values():
             assert re.sub(r"[^A-Za-z]+", "", text.replace("->", "")) in letters

@@ -15,6 +15,7 @@ from tracker_health.cli import (  # noqa: F401  each adds its commands
     following,
     gating,
     looking,
+    serving,
     skilling,
     sweeping,
     training,

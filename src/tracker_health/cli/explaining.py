@@ -11,7 +11,6 @@ from tracker_health.cli import completing
 from tracker_health.cli.choices import settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import all_of, choice_options
-from tracker_health.errors import ConfigError
 from tracker_health.hooks.startup_path import why_not_at_start
 from tracker_health.terminal import say_error
 from tracker_health.text import printable
@@ -30,29 +29,9 @@ def explain(code: str, full: bool) -> None:
 
     Rules of installed plugins too, unless the environment has TRACKER_HEALTH_PLUGINS=0.
     """
-    from tracker_health.config import did_you_mean
-    from tracker_health.diagnosis import CAUSES, cause_named
-    from tracker_health.render.causes import cause_text, explain_cause
-    from tracker_health.render.docs import explain as in_short
-    from tracker_health.render.docs import explain_in_full, explain_retired
-    from tracker_health.rules.registry import probe_classes
-    from tracker_health.words.retired import retired_rule
+    from tracker_health.render.docs import explained
 
-    for probe in probe_classes():
-        if code.upper() == probe.code or code.lower() == probe.name:
-            click.echo(explain_in_full(probe) if full else in_short(probe), nl=False)
-            return
-    cause = cause_named(code.lower())
-    if cause is not None:
-        click.echo(cause_text(cause) if full else explain_cause(cause), nl=False)
-        return
-    gone = retired_rule(code.upper()) or retired_rule(code.lower())
-    if gone is not None:
-        click.echo(explain_retired(gone), nl=False)
-        return
-    names = [name for probe in probe_classes() for name in (probe.code, probe.name)]
-    names += [cause.name for cause in CAUSES]
-    raise ConfigError(f"there is no rule or cause {printable(code)!r}", did_you_mean(code, names))
+    click.echo(explained(code, full=full), nl=False)
 
 
 @cli.command()

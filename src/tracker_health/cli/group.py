@@ -24,7 +24,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "While a run is still running": ("follow",),
     "Look closer": ("explain", "show", "rules", "config"),
     "Try it": ("demo", "doctor"),
-    "For agents": ("skill",),
+    "For agents": ("mcp", "skill"),
 }
 """The headings below which ``--help`` lists the commands; any other command comes last."""
 
@@ -67,7 +67,7 @@ OLD_NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """What commands were called before; it still works, and no help lists it."""
 
-_SPEAKING = frozenset({"exec", "follow", "demo", "doctor"})
+_SPEAKING = frozenset({"exec", "follow", "demo", "doctor", "mcp"})
 """Commands that say all along what they do, or run a program that writes by itself."""
 
 HELP_ALL = "--help-all"
@@ -95,6 +95,7 @@ EXAMPLES: Mapping[str, str] = {
     "exec": "tracker-health exec -- python train.py",
     "explain": "tracker-health explain LOS004",
     "follow": "tracker-health follow 3f2a9c0e7b1d4e5f8a6b7c8d9e0f1a2b --stop-on fail",
+    "mcp": "tracker-health mcp --root outputs --tracking-uri http://mlflow:5000",
     "gate": "tracker-health gate models:/net/3 --allow-unfinished",
     "rules": "tracker-health rules --json",
     "repaired": "tracker-health repaired runs/lr-0.3 runs/lr-0.01",

@@ -346,9 +346,13 @@ EPSILON_RULES = _finding("epsilon rules the steps", "OPT010")
 
 
 def gradient_is_nothing(facts: Facts) -> bool:
-    """Whether gradients are so small that an epsilon that is usual rules the steps."""
+    """Whether gradients are so small that an epsilon that is usual rules the steps, and neither a clip nor inputs of 0
+    make them so.
+    """
     epsilon = facts.settings.epsilon
-    return facts.has("OPT010") and epsilon is not None and epsilon <= _USUAL_EPSILON and not facts.first_layer_is_blind
+    if facts.clip_is_tiny or facts.first_layer_is_blind:
+        return False
+    return facts.has("OPT010") and epsilon is not None and epsilon <= _USUAL_EPSILON
 
 
 GRADIENT_BELOW_EPSILON = _number("gradients are below a usual epsilon", "OPT010", gradient_is_nothing)

@@ -10,13 +10,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
 
-import numpy as np
-
 from tracker_health.config import Config, Notify
 from tracker_health.errors import ConfigError, RunError, RunNotFound, StoreRefused, described
 from tracker_health.evidence import Evidence
 from tracker_health.judge.messages import SentMessages, due_of
-from tracker_health.live.rules import share_known
+from tracker_health.live.replay import extent_of
 from tracker_health.live.verdicts import FEWEST_POINTS, GROWTH, LiveFinding, LiveJudge
 from tracker_health.report.brief import brief_cause
 from tracker_health.report.result import Report
@@ -223,15 +221,12 @@ class Follower:
         return replace(evidence, info=info, baseline=self._known.config.baseline)
 
     def _judge_evidence(self, evidence: Evidence) -> Iterator[Event]:
-        steps = [one.steps for one in evidence.series]
-        points = len(np.unique(np.concatenate(steps))) if steps else 0
-        self._last_step = max((int(one.max()) for one in steps if len(one)), default=-1)
+        extent = extent_of(evidence)
+        self._last_step = extent.last
         self._over = evidence.ending is not None and evidence.ending.how.is_over
-        if points >= FEWEST_POINTS:
-            progress = evidence.progress_so_far
-            first = min((int(one.min()) for one in steps if len(one)), default=0)
-            share = share_known(None if progress is None else min(1.0, progress.fraction), first, self._last_step)
-            for finding in self._known.look(evidence, points=points, step=self._last_step, share=share):
+        if extent.points >= FEWEST_POINTS:
+            points, last, share = extent.points, extent.last, extent.share
+            for finding in self._known.look(evidence, points=points, step=last, share=share):
                 yield _event("finding", f"{finding}{_then(finding.remedy)}", finding)
                 self._to_stop_for = finding if finding.stops and not self._over else self._to_stop_for
                 if (report := self._known.report) is not None:

@@ -12,15 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from tracker_health._version import __version__
 from tracker_health.render.page import render
 from tracker_health.render.stacks import Column, columns, row_bar
-from tracker_health.runs.overview import (
-    CERTAINTY_WORDS,
-    WORDS,
-    Answers,
-    Overview,
-    by_frequency,
-    rule_names,
-    said_of_repairs,
-)
+from tracker_health.runs.overview import CERTAINTY_WORDS, WORDS, Answers, Overview, by_frequency, rule_names
 from tracker_health.stores.base import TaggedRun
 from tracker_health.text import printable, split_sentence
 
@@ -126,8 +118,8 @@ def overview_page(found: Overview, *, title: str, now: float) -> bytes:
         cause_weeks=weeks[-_MOST_CAUSE_WEEKS:],
         causes=list(_causes(found, weeks[-_MOST_CAUSE_WEEKS:])),
         more_causes=max(0, len(found.causes) - _MOST_CAUSES),
-        worst=[_worst(run, found.answered(run)) for run in found.worst],
-        has_repairs=any(said_of_repairs(run) for run in found.worst),
+        worst=[_worst(run, found) for run in found.worst],
+        has_repairs=any(map(found.repairs.of, found.worst)),
         answered=_answered(found),
         written=datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
@@ -196,17 +188,17 @@ def _causes(found: Overview, weeks: Sequence[str]) -> Iterator[CauseRow]:
         yield CauseRow(cause=cause, cells=cells, total=total, certain=found.certain[cause])
 
 
-def _worst(run: TaggedRun, answered: str) -> Worst:
+def _worst(run: TaggedRun, found: Overview) -> Worst:
     url = run.ref.url or ""
     link = url if url.startswith(("http://", "https://")) else ""
     certainty = run.certainty if run.cause and run.certainty in CERTAINTY_WORDS else ""
     return Worst(
         run=run,
         certainty=certainty,
-        answered=answered,
+        answered=found.answered(run),
         link=link,
         why=split_sentence(run.summary),
-        repaired=tuple(said_of_repairs(run)),
+        repaired=tuple(found.repairs.of(run)),
     )
 
 

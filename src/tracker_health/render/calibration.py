@@ -106,6 +106,11 @@ def calibration_in_short(code: str) -> str:
     return f"{healthy}; {found} ({measured['date']})"
 
 
+def calibration_listed() -> list[str]:
+    """What was measured of each rule, one a line."""
+    return [f"{code}: {calibration_in_short(code)}" for code in sorted(_measured()["rules"])]
+
+
 def _alarms(rule: dict[str, Any], healthy: int) -> str:
     """How often it objected, among the healthy runs that had what it judges."""
     alarms, judged = rule["false_alarms"], rule.get("judged")

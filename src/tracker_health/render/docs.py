@@ -7,13 +7,16 @@ from __future__ import annotations
 import re
 from textwrap import wrap
 
-from tracker_health.diagnosis import cause_named
+from tracker_health.config import did_you_mean
+from tracker_health.diagnosis import CAUSES, cause_named
+from tracker_health.errors import ConfigError
 from tracker_health.render.calibration import calibration_in_short
+from tracker_health.render.causes import cause_text, explain_cause
 from tracker_health.render.rule_page import example_lines, plain, rule_text
 from tracker_health.rules.probe import CASES, EXAMPLE, Probe, explanation_of, thresholds_of
 from tracker_health.rules.registry import probe_classes
 from tracker_health.text import printable, sentence
-from tracker_health.words.retired import Retired
+from tracker_health.words.retired import Retired, retired_rule
 
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s")
 
@@ -23,6 +26,67 @@ MOST_LINES = 40
 _COLUMNS = 100
 _LEAST_LINES = 4
 _BRIEF_CHARACTERS = 480
+
+
+def explained(name: str, *, full: bool = False) -> str:
+    """What there is to say of a rule, by its code or name, or of a cause; ``full``: its whole page.
+
+    Raises:
+        ConfigError: there is no such rule or cause.
+    """
+    if (probe := _rule_named(name)) is not None:
+        return rule_text(probe) if full else explain(probe)
+    if (cause := cause_named(name.lower())) is not None:
+        return cause_text(cause) if full else explain_cause(cause)
+    if (gone := _retired_named(name)) is not None:
+        return explain_retired(gone)
+    raise _unknown(name)
+
+
+def explained_in_brief(name: str) -> dict[str, str]:
+    """The same in about one kB, as texts by what they say.
+
+    Raises:
+        ConfigError: there is no such rule or cause.
+    """
+    if (probe := _rule_named(name)) is not None:
+        said = explanation_of(probe).sections
+        return {
+            "rule": f"{probe.code} {probe.name}",
+            "finds": _in_brief(said["What it finds"]),
+            "do": _in_brief(said["What to do"]),
+            "wrong_when": _in_brief(said["Known limits"]),
+            "measured": calibration_in_short(probe.code),
+        }
+    if (cause := cause_named(name.lower())) is not None:
+        return {"cause": cause.name, "is": _in_brief(f"{cause.summary} {cause.text}"), "be_sure": sentence(cause.test)}
+    if (gone := _retired_named(name)) is not None:
+        return {"rule": f"{gone.code} {gone.name}", "retired": fate_of(gone)}
+    raise _unknown(name)
+
+
+def rules_listed() -> list[str]:
+    """The rules, one a line: code, name, and what it finds."""
+    return [f"{one.code} {one.name}: {explanation_of(one).summary}" for one in probe_classes()]
+
+
+def causes_listed() -> list[str]:
+    """The causes, one a line: name, and what it is."""
+    return [f"{one.name}: {one.summary}" for one in CAUSES]
+
+
+def _rule_named(name: str) -> type[Probe] | None:
+    return next((one for one in probe_classes() if name.upper() == one.code or name.lower() == one.name), None)
+
+
+def _retired_named(name: str) -> Retired | None:
+    return retired_rule(name.upper()) or retired_rule(name.lower())
+
+
+def _unknown(name: str) -> ConfigError:
+    names = [word for probe in probe_classes() for word in (probe.code, probe.name)]
+    names += [cause.name for cause in CAUSES]
+    return ConfigError(f"there is no rule or cause {printable(name)!r}", did_you_mean(name, names))
 
 
 def explain(probe: type[Probe]) -> str:
@@ -107,11 +171,6 @@ def help_on_cause(name: str) -> tuple[tuple[str, str], ...]:
 
 def _in_brief(markdown: str) -> str:
     return printable(" ".join(plain(markdown).replace("`", "").split()), _BRIEF_CHARACTERS)
-
-
-def explain_in_full(probe: type[Probe]) -> str:
-    """All that there is to say of a rule, as plain text: its page."""
-    return rule_text(probe)
 
 
 def explain_retired(rule: Retired) -> str:

@@ -81,7 +81,7 @@ class Helped:
 
     @property
     def known(self) -> int:
-        """Of how many that can be said."""
+        """How many have an answer."""
         return self.answers.total() - self.answers[Answer.CANNOT_TELL]
 
     @property
@@ -89,7 +89,7 @@ class Helped:
         """In a line: ``learning-rate-too-high: learning_rate lowered: repaired 3 of 4``."""
         new, open_ones = self.answers[Answer.SOMETHING_NEW], self.answers[Answer.CANNOT_TELL]
         more = [f"{new} with something new"] if new else []
-        more += [f"of {count(open_ones, 'more run')} nobody can tell"] if open_ones else []
+        more += [f"{open_ones} more: cannot tell"] if open_ones else []
         counted = f"repaired {self.repaired} of {self.known}" + (f" ({'; '.join(more)})" if more else "")
         return f"{self.cause or _UNKNOWN}: {printable(self.change, _CHANGE) or _UNKNOWN}: {counted}"
 
@@ -131,7 +131,8 @@ class Attempts:
         chains = [self._chain(first, after) for first in after if first not in before]
         chains.sort(key=lambda chain: max(one.mark.when for one in chain.attempts), reverse=True)
         answers = Counter(mark.answer for mark in self._marks.values())
-        return Repairs(answers=answers, chains=tuple(chains), helped=_helped(self._marks), left_out=self.left_out)
+        helped, names = _helped(self._marks), dict(self._names)
+        return Repairs(answers=answers, chains=tuple(chains), helped=helped, left_out=self.left_out, names=names)
 
     def _chain(self, first: str, after: Mapping[str, Sequence[RepairMark]]) -> Chain:
         """Each attempt behind the one before it: not by recursion, as a chain may be of any length."""
@@ -150,12 +151,24 @@ class Attempts:
 
 @dataclass(frozen=True, kw_only=True)
 class Repairs:
-    """What the tags of many runs say of repairs. ``answers``: of how many; ``left_out``: more that were not counted."""
+    """What the tags of many runs say of repairs. ``answers``: of how many; ``left_out``: more that were not counted.
+    ``names``: what runs are called, by their ids.
+    """
 
     answers: Counter[Answer] = field(default_factory=Counter)
     chains: tuple[Chain, ...] = ()
     helped: tuple[Helped, ...] = ()
     left_out: int = 0
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, run: TaggedRun) -> list[str]:
+        """What a run says of repairs, in a few words each: ``not repaired in RUN``, ``repair of RUN: repaired``."""
+        old, new = run.repaired_by, run.repairs
+        said = [] if old is None else [f"{old.answer} in {self._name(old.new)}"]
+        return said if new is None else [*said, f"repair of {self._name(new.old)}: {new.answer}"]
+
+    def _name(self, run: str) -> str:
+        return printable(self.names.get(run) or run, _NAME)
 
     @property
     def said(self) -> str:

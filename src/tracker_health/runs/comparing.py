@@ -83,7 +83,7 @@ def write_repair(
         repair: The answer.
         old: The old run, as it was named.
         new: The new one.
-        config: The configuration, of which only the trusted hosts count.
+        config: The configuration, of which the trusted hosts count, and whether runs are described.
         tracking_uri: The MLflow store.
 
     Returns:
@@ -95,7 +95,7 @@ def write_repair(
     mark = repair.mark(time.time())
     written = []
     for run, side, as_old in ((new, repair.new, False), (old, repair.old, True)):
-        with open_with_config(run, config, tracking_uri) as (opened, _):
-            if opened.write_repair(mark, as_old=as_old):
+        with open_with_config(run, config, tracking_uri) as (opened, settings):
+            if opened.write_repair(mark, as_old=as_old, described=settings.description != "never"):
                 written.append(side.shown)
     return written

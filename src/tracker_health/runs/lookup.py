@@ -231,6 +231,18 @@ def open_model(model: str | ModelName | ArtifactName, *, tracking_uri: str | Non
     return open_mlflow_model(named, tracking_uri) if isinstance(named, ModelName) else open_artifact(named)
 
 
+def mlflow_id_of(text: str) -> str:
+    """The id of the MLflow run that a text names, whatever server a page's address is of; "" where it names none.
+
+    ``mlflow:ID``, ``runs:/ID``, the address of a page, and what looks like an id or the beginning of one.
+    """
+    if page := _MLFLOW_PAGE.fullmatch(text):
+        return page.group(3)
+    match = _MLFLOW_RUN.fullmatch(text)
+    found = "" if match is None else match.group(1) or match.group(2)
+    return found if found != text.rstrip("/") or re.fullmatch(r"[0-9a-f]{6,32}", found) else ""
+
+
 def _refuse_what_is_no_run(text: str) -> None:
     """Say of what is known to be something else what it is."""
     if not text:

@@ -324,7 +324,7 @@ def overview_lines(found: Overview) -> Iterator[str]:
             cause = f"{run.cause} ({run.certainty})" if run.certainty in CERTAINTY_WORDS else run.cause
             said = f"{cause}: {run.summary}" if run.cause else run.summary
             answered = found.answered(run)
-            more = ("older than its data" * run.older, answered, *said_of_repairs(run))
+            more = ("older than its data" * run.older, answered, *found.repairs.of(run))
             summary = printable(said, 100) + "".join(f" ({one})" for one in more if one)
             yield f"  {run.verdict!s:<5}  {name}  {summary}  {where}"
     if found.repairs.answers.total():
@@ -335,12 +335,6 @@ def overview_lines(found: Overview) -> Iterator[str]:
         yield from _group_lines(what, groups)
         for one in found.relations.get(what, ())[:_MOST_GROUPS]:
             yield f"  {printable(one.name, 40)}: {one.said}"
-
-
-def said_of_repairs(run: TaggedRun) -> list[str]:
-    """What a run says of repairs, in a few words each: ``not repaired in RUN``, ``repair of RUN: repaired``."""
-    old, new = run.repaired_by, run.repairs
-    return [*([old.said_of_old] if old is not None else []), *([new.said_of_new] if new is not None else [])]
 
 
 def _counted_lines(found: Overview) -> Iterator[str]:

@@ -26,7 +26,6 @@ MAX_RUN, MAX_CHANGE, MAX_BECAUSE = 600, 300, 500
 
 _NAME = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_-]{0,79})?")
 _LAST_SECOND = 2.0**40
-_MAX_SHOWN = 80
 
 
 class Answer(StrEnum):
@@ -64,16 +63,6 @@ class RepairMark:
     def about(self) -> str:
         """Cause and change as far as they are known: ``learning-rate-too-high; changed: learning_rate 0.3 -> 0.03``."""
         return "; ".join(filter(None, (self.cause, f"changed: {self.change}" if self.change else "")))
-
-    @property
-    def said_of_old(self) -> str:
-        """Of the old run, in a few words: ``not repaired in RUN``."""
-        return f"{self.answer} in {printable(self.new, _MAX_SHOWN)}"
-
-    @property
-    def said_of_new(self) -> str:
-        """Of the new run: ``repair of RUN: repaired``."""
-        return f"repair of {printable(self.old, _MAX_SHOWN)}: {self.answer}"
 
     def to_json(self) -> dict[str, Any]:
         """As strict JSON."""

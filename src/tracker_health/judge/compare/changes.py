@@ -14,6 +14,9 @@ from tracker_health.report.baseline import UNLIKE_EACH_TIME, WHAT_IS_TRAINED, se
 from tracker_health.text import count, listing, printable
 
 _SOURCES = {"as logged": "log", "as saved": "checkpoint", "planned": "plan", "as known": "params and checkpoint"}
+UNLIKE = "unlike in every run"
+"""What is known of a seed, an id, a place."""
+
 _RATES = ("lr", "learning_rate", "learning rate")
 _TIMES = 2.0  # the size of a tensor, that two seeds do not bring
 _NAME, _MOST = 80, 200
@@ -83,7 +86,7 @@ def _known(name: str, bad: Side) -> str:
         settings = Settings(bad.evidence)
         kind = "" if settings.optimizer_is_unsaid else settings.optimizer
         return f"{usual_rate_of(kind).said}" if kind else ""
-    return "unlike in every run" if UNLIKE_EACH_TIME.search(name) else ""
+    return UNLIKE if UNLIKE_EACH_TIME.search(name) else ""
 
 
 @dataclass(frozen=True, kw_only=True)

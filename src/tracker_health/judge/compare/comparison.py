@@ -10,7 +10,7 @@ from tracker_health.judge.compare.alignment import Alignment, By, aligned
 from tracker_health.judge.compare.changes import Change, TensorChanges, changes_of, tensor_changes
 from tracker_health.judge.compare.partings import Parting, Partings, partings_of
 from tracker_health.judge.compare.side import Side
-from tracker_health.report.brief import Room, fitted
+from tracker_health.report.brief import MOST_BYTES, Room, fitted
 from tracker_health.text import clipped, count, listing, printable
 
 SCHEMA = "tracker-health/compare/1"
@@ -72,9 +72,9 @@ class Comparison:
             "unsure": list(self.unsure),
         }
 
-    def brief(self) -> dict[str, Any]:
-        """The same in at most two kilobytes of JSON, for a context."""
-        return fitted(self._in_brief)
+    def brief(self, most: int = MOST_BYTES) -> dict[str, Any]:
+        """The same for a context, in at most so many bytes of JSON; at least 1,500."""
+        return fitted(self._in_brief, most)
 
     def _in_brief(self, room: Room) -> dict[str, Any]:
         def few(texts: Sequence[str], most: int) -> list[str]:

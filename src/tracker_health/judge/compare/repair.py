@@ -13,7 +13,8 @@ from tracker_health.diagnosis import Facts, cause_named
 from tracker_health.evidence import LIKELY, SURELY, Estimate
 from tracker_health.facts.scores import HELD_OUT
 from tracker_health.judge.compare import margins
-from tracker_health.judge.compare.alignment import Alignment, aligned
+from tracker_health.judge.compare.alignment import Alignment, By, aligned
+from tracker_health.judge.compare.changes import UNLIKE as _EACH_TIME
 from tracker_health.judge.compare.changes import Change, changes_of
 from tracker_health.judge.compare.side import Side
 from tracker_health.judge.pass_reason import MAIN_ROLES, RISES
@@ -28,7 +29,7 @@ _BY_VALIDATION = ("val_loss", *HELD_OUT)
 _SHARE = 0.9  # of the length of the shorter run: what ends earlier is not at the same place
 _END = 0.2  # of the compared part: the levels that are its end
 _NOTHING = 1e-9
-_OF_THE_PROCESS = ("RUN", "SYS")
+_BY_STEPS = Alignment(by=By.STEP)
 _SHOWN, _MESSAGE, _MOST_CHANGES = 80, 300, 3
 
 Better = Literal["better", "as before", "worse"]
@@ -101,7 +102,7 @@ class Repair:
     @property
     def change(self) -> str:
         """What was changed, in short: ``learning_rate 0.3 -> 0.03``; empty where nothing is known to be."""
-        known = [one for one in self.changes if one.source == "params" and not one.known.startswith("unlike")]
+        known = [one for one in self.changes if one.source == "params" and not one.known.startswith(_EACH_TIME)]
         return "; ".join(f"{one.name} {one.own} -> {one.others[0]}" for one in known[:_MOST_CHANGES])
 
     def mark(self, when: float) -> RepairMark:
@@ -151,7 +152,7 @@ def judge_repair(old: Side, new: Side, seeds: Sequence[Side] = ()) -> Repair:
     """
     changes, _ = changes_of(old, [new])
     cause = old.report.cause or (old.head.name if old.head is not None else "")
-    said = _Judging(old, new, seeds)
+    said = _Judging(old, new, seeds, changes)
     answer, because = said.answer()
     return Repair(
         old=old,
@@ -169,10 +170,12 @@ def judge_repair(old: Side, new: Side, seeds: Sequence[Side] = ()) -> Repair:
 class _Judging:
     """The steps to an answer, each of which may end it."""
 
-    def __init__(self, old: Side, new: Side, seeds: Sequence[Side]) -> None:
-        self.old, self.new, self.seeds = old, new, seeds
+    def __init__(self, old: Side, new: Side, seeds: Sequence[Side], changes: Sequence[Change]) -> None:
+        self.old, self.new, self.seeds, self.changes = old, new, seeds, changes
         self.alignment = aligned([old, new])
         self.not_compared: list[str] = []
+        if not any(not one.known.startswith(_EACH_TIME) for one in changes):
+            self.not_compared.append("no setting is known to differ: if the code does not, this may be the seed alone")
         self.ends = list(self._ends())
         self.added = list(self._added())
 
@@ -240,7 +243,7 @@ class _Judging:
         """Why the absence of the old finding says nothing."""
         code = self._head.code
         skipped = {one.code: one.reason for one in self.new.report.skipped}
-        if code in skipped:
+        if code in skipped and not self._is_done_as_said:
             return f"{code} {self._head.name} could not be looked for in the new run: {printable(skipped[code])}"
         short = self._is_shorter()
         if short:
@@ -249,10 +252,24 @@ class _Judging:
             return "the two runs have no metric in common that says how they end"
         return ""
 
+    @property
+    def _is_done_as_said(self) -> bool:
+        """Whether the setting that the old verdict names was changed: what its rule looked at may be gone with it, as
+        the loss scale is of a run without half precision.
+        """
+        diagnosis = self.old.report.diagnosis
+        named = "" if diagnosis is None else diagnosis.action.setting
+        return bool(named) and any(one.name.split(",")[0].rpartition(".")[2] == named for one in self.changes)
+
     def _is_shorter(self) -> str:
-        """Whether the new run did not come as far as the old one, and nothing stopped it in order."""
+        """Whether the new run did not come as far as the old one, and nothing stopped it in order. More steps are
+        enough: a plan may have been too short by its steps, and its epochs shorter ones.
+        """
         old, new = (_reach(one, self.alignment) for one in (self.old, self.new))
         if old is None or new is None or new >= _SHARE * old or self.new.evidence.info.stopped is not None:
+            return ""
+        was, now = (_reach(one, _BY_STEPS) for one in (self.old, self.new))
+        if was is not None and now is not None and now >= max(_SHARE * was, was + 1) and self.alignment.by is By.EPOCH:
             return ""
         own, there = (self.alignment.shown(one) for one in (new, old))
         return f"the new run is shorter: it ends at {own}, the old one at {there}"
@@ -268,8 +285,8 @@ class _Judging:
 
     @property
     def _is_about_the_end(self) -> bool:
-        """Whether a run without this fault has to end better: not what only concerns settings or the process."""
-        return bool(self._head.about) or not self._head.code.startswith(_OF_THE_PROCESS)
+        """Whether a run without this fault has to end better: where it is seen in a curve, and not in weights alone."""
+        return bool(self._head.about)
 
     def _ends(self) -> Iterator[End]:
         """The main metrics at the end of what both runs have: held-out ones first."""

@@ -32,6 +32,9 @@ _NOT_REGULAR = "it is not a regular file"
 
 _Read = TypeVar("_Read")
 
+_confined_to: set[Path] | None = None
+_fetched: set[Path] = set()
+
 
 class RegularFile(FileIO):
     """A file open for reading, without a buffer."""
@@ -47,13 +50,37 @@ class RegularFile(FileIO):
         return _there(count)
 
 
+def confine(*folders: Path) -> None:
+    """Let this process open no file of a run outside of these folders any more, wherever links lead. What it fetches
+    itself stays open to it.
+
+    Args:
+        folders: Folders of this machine.
+    """
+    global _confined_to  # noqa: PLW0603 - of the process, as the files that are open are
+    _confined_to = {folder.resolve() for folder in folders}
+
+
+def note_fetched(folder: Path, *, gone: bool = False) -> None:
+    """Note that this process fetches files into a folder, or that the folder is gone."""
+    (_fetched.discard if gone else _fetched.add)(folder.resolve())
+
+
+def _require_inside(path: Path) -> None:
+    if _confined_to is not None:
+        place = path.resolve()
+        if not any(place.is_relative_to(folder) for folder in (*_confined_to, *_fetched)):
+            raise ReadError("it is outside of the folders that may be read", "name its folder as another root")
+
+
 def require_regular(path: Path) -> None:
     """Raises unless a path leads to a regular file, through however many links.
 
     Raises:
-        ReadError: it is a folder, pipe, socket, device, or a file of the kernel's.
+        ReadError: it is a folder, pipe, socket, device, or a file of the kernel's; or outside of what may be read.
         OSError: it is not there, or may not be looked at.
     """
+    _require_inside(path)
     if not _is_regular(path.stat()):
         raise ReadError(_NOT_REGULAR)
 
@@ -147,7 +174,18 @@ def _opened(path: str, flags: int) -> int:
     if not _is_regular(os.fstat(descriptor)):
         os.close(descriptor)
         raise ReadError(_NOT_REGULAR)
+    try:
+        _require_inside(_place_of(path, descriptor))
+    except ReadError:
+        os.close(descriptor)
+        raise
     return descriptor
+
+
+def _place_of(path: str, descriptor: int) -> Path:
+    """What was opened, as far as the system says so: a link may lead elsewhere by now."""
+    opened = Path(f"/proc/self/fd/{descriptor}")
+    return opened if _confined_to is not None and opened.exists() else Path(path)
 
 
 def _is_regular(status: os.stat_result) -> bool:

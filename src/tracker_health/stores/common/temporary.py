@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from tracker_health.readers.files.regular_file import note_fetched
 from tracker_health.stores.common.locks import let_go, try_lock
 
 _PREFIX = "tracker-health-fetched-"
@@ -27,11 +28,13 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
     def __init__(self) -> None:
         _sweep()
         super().__init__(prefix=_PREFIX)
+        note_fetched(Path(self.name))
         descriptor = try_lock(Path(self.name))
         self._unlock = None if descriptor is None else weakref.finalize(self, let_go, descriptor)
 
     def cleanup(self) -> None:
         """See ``tempfile.TemporaryDirectory``."""
+        note_fetched(Path(self.name), gone=True)
         super().cleanup()
         if self._unlock is not None:
             self._unlock()
