@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -145,21 +146,42 @@ def test_a_run_that_ends_like_its_recipe_without_the_fault_is_not_faulty(benchma
     assert repairs._no_better_than(references, siblings).end == {"train": 1.5, "val": 1.5}
 
 
+def test_how_much_of_a_gap_is_closed(benchmark):
+    closed, nan = benchmark["repairs"]._closed, float("nan")
+
+    def share(old, new, good=1.0):
+        return closed(np.array([3.0, old]), new, good)
+
+    assert share(2.0, 1.5) == pytest.approx(0.5)
+    assert share(9.0, 2.0) == share(nan, 2.0) == pytest.approx(0.5)
+    assert share(2.0, 1.0) == 1.0
+    assert share(2.0, nan) == share(0.5, 2.0) == 0.0
+
+
 def test_shares_count_a_run_once_and_answers_every_pair(benchmark):
     from tracker_health.words.repairs import Answer
 
     score = benchmark["repairs_score"]
 
     def pair(seed, still, answer, *, placebo=False):
-        line = {"cause": "c", "seed": seed, "was_faulty": True, "still_faulty": still, "applied": True, "action": "do"}
+        line = {
+            "cause": "c",
+            "seed": seed,
+            "was_faulty": True,
+            "still_faulty": still,
+            "closed": 0.0,
+            "applied": True,
+            "action": "do",
+        }
         return score.Pair(line, placebo, answer, "")
 
     pairs = [pair("other", False, Answer.REPAIRED), pair("same", False, Answer.CANNOT_TELL),
              pair("other", True, Answer.SOMETHING_NEW), pair("other", True, Answer.NOT_REPAIRED, placebo=True)]  # fmt: skip
     assert score.share(score.by_cause(pairs)["c"])[:2] == (1, 2)
     assert "| c | 2 | 2 | 50% " in list(score.table(pairs))[2]
-    advised, again, right = score.errors(pairs)
+    advised, no_better, again, _, right = score.errors(pairs)
     assert "1 of 1 " in advised
+    assert "1 of 1 " in no_better
     assert "0 of 1 " in again
     assert "1 of 2 " in right
     assert list(score.weak(pairs)) == []

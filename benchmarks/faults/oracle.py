@@ -49,6 +49,10 @@ class Siblings:
     end: dict[str, float]
     spread: dict[str, float]
 
+    def worst_end(self, which: str) -> float:
+        """Where a run ends worse than they do, by ``train`` or ``val``."""
+        return self.end[which] + max(WORSE_SHARE * self.descent[which], WORSE_SIGMAS * self.spread[which])
+
 
 def labels(truths: dict[str, dict[str, Any]]) -> dict[str, Label]:
     """The label of every run, by its id."""
@@ -73,14 +77,15 @@ def siblings_of(truths: dict[str, dict[str, Any]]) -> dict[str, Siblings]:
 def _medians(group: list[dict[str, Any]]) -> Siblings:
     descent, end, spread = {}, {}, {}
     for which in ("train", "val"):
-        ends = np.array([_curve(truth, which)[-1] for truth in group])
+        ends = np.array([curve_of(truth, which)[-1] for truth in group])
         end[which] = float(np.median(ends))
         spread[which] = float(1.4826 * np.median(np.abs(ends - end[which])))
-        descent[which] = float(np.median([_curve(truth, which)[0] - _curve(truth, which)[-1] for truth in group]))
+        descent[which] = float(np.median([curve_of(truth, which)[0] - curve_of(truth, which)[-1] for truth in group]))
     return Siblings(descent, end, spread)
 
 
-def _curve(truth: dict[str, Any], which: str) -> np.ndarray:
+def curve_of(truth: dict[str, Any], which: str) -> np.ndarray:
+    """The evaluations of a run on one of the two fixed sets, ``train`` or ``val``."""
     return np.array([point[which] for point in truth["evaluations"]])
 
 
@@ -99,7 +104,7 @@ def _why_not_healthy(truth: dict[str, Any], siblings: Siblings) -> str:
     if truth["recipe"]["frozen"]:
         return "frozen at its random start: what it leaves is what a forgotten layer leaves, however good its loss is"
     for which in ("train", "val"):
-        curve, usual = _curve(truth, which), siblings.descent[which]
+        curve, usual = curve_of(truth, which), siblings.descent[which]
         if curve[0] - curve[-1] < DESCENT_SHARE * usual:
             return f"little descent ({which})"
         lost = curve[-1] - curve.min()
@@ -107,7 +112,7 @@ def _why_not_healthy(truth: dict[str, Any], siblings: Siblings) -> str:
             return f"lost again ({which})"
         if curve.max() - curve[0] > CLIMB_SHARE * usual:
             return f"climbed ({which})"
-    curve = _curve(truth, "train")
+    curve = curve_of(truth, "train")
     if curve[len(curve) * 3 // 4] - curve[-1] > LATE_SHARE * (curve[0] - curve[-1]):
         return "still falling"
     return ""
@@ -122,11 +127,7 @@ def manifested(truth: dict[str, Any], siblings: Siblings) -> Label:
 
 def ends_worse(truth: dict[str, Any], siblings: Siblings) -> bool:
     """Whether a run ends worse than its siblings by the margin, or was not finite at some time."""
-    worse = [
-        not _curve(truth, which)[-1]
-        < siblings.end[which] + max(WORSE_SHARE * siblings.descent[which], WORSE_SIGMAS * siblings.spread[which])
-        for which in ("train", "val")
-    ]
+    worse = [not curve_of(truth, which)[-1] < siblings.worst_end(which) for which in ("train", "val")]
     return any(worse) or not bool(np.isfinite(truth["losses"]).all())
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from advice import Advice, advice_of
 from changes import NOTHING, Change, change_from
 from generate import Job, jobs
-from oracle import LEAST_MOVE, Siblings, ends_worse, labels, late_peak, siblings_of, spiked
+from oracle import LEAST_MOVE, Siblings, curve_of, ends_worse, labels, late_peak, siblings_of, spiked
 from reruns import Rerun, split_of, truth_of
 from tasks import TASKS
 from twins import HEALTHY
@@ -66,18 +66,43 @@ class Oracle:
         part of the model did not move, or it ends worse than its siblings. A run that ends no worse than runs of its
         recipe without the fault is not faulty for that.
         """
-        truth = truth_of(run, self.out)
+        truth, siblings = truth_of(run, self.out), self.siblings(run.job.task)
         if truth["structural"] and not _is_taken_back(run):
             return True
-        siblings = self.siblings(run.job.task)
         if not (ends_worse(truth, siblings) or spiked(truth)) and _all_moved(truth):
             return False
-        references = [truth_of(Rerun(run.job, seed, Change(undone="fault")), self.out) for seed in _REFERENCES]
+        references = self._references(run.job)
         return (
             ends_worse(truth, _no_better_than(references, siblings))
             or (spiked(truth) and late_peak(truth) > _OF_A_PEAK * max(map(late_peak, references)))
             or (not _all_moved(truth) and all(map(_all_moved, references)))
         )
+
+    def closed(self, old: Rerun, new: Rerun) -> float:
+        """How much of what a faulty run was worse by at its end is made good in another one, by the set on which that
+        is less: 1 where it ends as well as runs without the fault, 0 where nothing is or the fault left no trace there.
+        """
+        good = _no_better_than(self._references(old.job), self.siblings(old.job.task))
+        before, after = truth_of(old, self.out), truth_of(new, self.out)
+        shares = [
+            1.0
+            if curve_of(after, which)[-1] < good.worst_end(which)
+            else _closed(curve_of(before, which), curve_of(after, which)[-1], good.end[which])
+            for which in good.end
+        ]
+        return max(0.0, min(shares))
+
+    def _references(self, job: Job) -> list[dict[str, Any]]:
+        """What is true of runs of a job's recipe without the fault."""
+        return [truth_of(Rerun(job, seed, Change(undone="fault")), self.out) for seed in _REFERENCES]
+
+
+def _closed(old: np.ndarray, end: float, good: float) -> float:
+    """The share of a gap that is closed. A run that ends above its start, or not finite, is as bad as its start."""
+    bad = old[-1] if old[-1] < old[0] else old[0]
+    if not np.isfinite(end) or bad <= good:
+        return 0.0
+    return float(1.0 - (end - good) / (bad - good))
 
 
 def _all_moved(truth: Mapping[str, Any]) -> bool:
@@ -142,7 +167,7 @@ def follow(out: Path) -> Iterator[dict[str, Any]]:
 
 def _followed(job: Job, advice: Advice, oracle: Oracle) -> Iterator[dict[str, Any]]:
     """A line for each seed; where the advice changes nothing in the run, for the other seed alone."""
-    action, was_faulty = advice.action, oracle.is_faulty(Rerun(job, 0))
+    action = advice.action
     for seed, number in _SEEDS.items():
         rerun = Rerun(job, number, advice.change)
         if rerun.id == job.id:
@@ -163,9 +188,7 @@ def _followed(job: Job, advice: Advice, oracle: Oracle) -> Iterator[dict[str, An
             "kind": advice.kind,
             "applied": advice.change != NOTHING,
             "change": advice.change.to_json(),
-            "was_faulty": was_faulty,
-            "still_faulty": oracle.is_faulty(rerun),
-        }
+        } | _labels(Rerun(job, 0), rerun, oracle)
 
 
 def _placebo(job: Job, advice: Advice, oracle: Oracle) -> dict[str, Any]:
@@ -177,9 +200,14 @@ def _placebo(job: Job, advice: Advice, oracle: Oracle) -> dict[str, Any]:
         "task": job.task,
         "split": split_of(job),
         "cause": advice.cause,
-        "was_faulty": True,
-        "still_faulty": oracle.is_faulty(again),
-    }
+    } | _labels(Rerun(job, 0), again, oracle)
+
+
+def _labels(old: Rerun, new: Rerun, oracle: Oracle) -> dict[str, Any]:
+    """What is true of two runs. ``closed``: how much of a gap, 0 where the fault is still in the run as it was."""
+    was, still = oracle.is_faulty(old), oracle.is_faulty(new)
+    closed = oracle.closed(old, new) if was and still else float(was)
+    return {"was_faulty": was, "still_faulty": still, "closed": round(closed, 3)}
 
 
 def label_again(oracle: Oracle) -> None:
@@ -190,7 +218,7 @@ def label_again(oracle: Oracle) -> None:
         for line in lines:
             job, number = by_id[line["old"]], _SEEDS[line.get("seed", "other")]
             rerun = Rerun(job, number, change_from(line.get("change", {})))
-            line |= {"was_faulty": oracle.is_faulty(Rerun(job, 0)), "still_faulty": oracle.is_faulty(rerun)}
+            line.update(_labels(Rerun(job, 0), rerun, oracle))
         part = oracle.out / f"{place}.part"
         part.unlink(missing_ok=True)
         _append(part, lines)

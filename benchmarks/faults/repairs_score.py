@@ -38,6 +38,11 @@ class Pair(NamedTuple):
     def is_still_faulty(self) -> bool:
         return bool(self.line["was_faulty"] and self.line["still_faulty"])
 
+    @property
+    def is_no_better(self) -> bool:
+        """Whether it is still faulty, and less than half of what it was worse by is made good."""
+        return self.is_still_faulty and self.line["closed"] < _HALF
+
 
 def answered(out: Path, workers: int) -> list[Pair]:
     """The answers to all pairs so far."""
@@ -71,24 +76,27 @@ def share(group: Iterable[Pair]) -> tuple[int, int, float, float]:
 def table(pairs: Iterable[Pair]) -> Iterator[str]:
     """A row for each cause, in Markdown: what the advice did, and what was said of it."""
     names = " | ".join(f"said: {answer}" for answer in Answer)
-    yield f"| cause | runs | something to change | repaired [90 % interval] | pairs | {names} |"
-    yield "|---" * (5 + len(Answer)) + "|"
+    yield f"| cause | runs | something to change | repaired [90 % interval] | half repaired | pairs | {names} |"
+    yield "|---" * (6 + len(Answer)) + "|"
     groups = by_cause(pairs)
     for cause, group in (groups | {"**all**": [pair for some in groups.values() for pair in some]}).items():
         hits, runs, low, high = share(group)
         followed = sum(pair.line["applied"] and pair.line["seed"] == "other" for pair in group)
+        half = sum(pair.is_still_faulty and not pair.is_no_better and pair.line["seed"] == "other" for pair in group)
         said = Counter(pair.answer for pair in group)
         cells = " | ".join(str(said[answer]) for answer in Answer)
         of = f"{hits / runs:.0%} [{low:.0%}, {high:.0%}]" if runs else "-"
-        yield f"| {cause} | {runs} | {followed} | {of} | {len(group)} | {cells} |"
+        yield f"| {cause} | {runs} | {followed} | {of} | {half} | {len(group)} | {cells} |"
 
 
 def errors(pairs: Iterable[Pair]) -> Iterator[str]:
     """How often a still faulty run is called repaired, and a true repair is not."""
     for name, some in (("with advice", False), ("trained again as they were", True)):
         group = [pair for pair in pairs if pair.placebo is some]
-        wrong = [pair for pair in group if pair.is_still_faulty]
-        yield f"still faulty, {name}: {_rate(wrong, said=True)} called repaired"
+        still = [pair for pair in group if pair.is_still_faulty]
+        no_better = [pair for pair in still if pair.is_no_better]
+        yield f"still faulty, {name}: {_rate(still, said=True)} called repaired"
+        yield f"of them those that are not half as good again: {_rate(no_better, said=True)} called repaired"
     right = [pair for pair in pairs if pair.is_repair]
     yield f"repaired: {_rate(right, said=False)} not called so"
 
@@ -106,7 +114,8 @@ def disagreements(pairs: Iterable[Pair]) -> Iterator[str]:
         if wrong:
             line = pair.line
             what = "PLACEBO" if pair.placebo else line["seed"]
-            yield f"{pair.answer}: {line['fault']} {line['old']} {line['new']} {what} {line['cause']}: {pair.because}"
+            runs = f"{line['fault']} {line['old']} {line['new']} {what}"
+            yield f"{pair.answer}, closed {line['closed']}: {runs} {line['cause']}: {pair.because}"
 
 
 def weak(pairs: Iterable[Pair]) -> Iterator[str]:
