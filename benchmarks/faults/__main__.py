@@ -136,6 +136,58 @@ def causes(out: Path, split: str, place: str, collect: bool, count: bool, withou
 
 
 @main.command()
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
+@click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
+@click.option("--margins", is_flag=True, help="Train nothing: count what there is.")
+@click.option("--compared", is_flag=True, help="Train nothing: print which healthy pairs part.")
+def twins(out: Path, split: str, margins: bool, compared: bool) -> None:
+    """Train runs again by another seed, and print by which factors healthy pairs differ."""
+    import twins as module
+
+    if compared:
+        found = module.parted(out, split)
+        for pair, said in found:
+            print(f"{pair.original} {pair.twin}: {said or 'nothing clearly parts'}")
+        print(f"{split}: of {len(found)} healthy pairs {sum(not said for _, said in found)} do not part")
+        return
+    for number, pair in enumerate(() if margins else module.train(out), 1):
+        print(f"{number} {pair.original} {pair.twin} {pair.split} {'healthy' if pair.healthy else '-'}", flush=True)
+    print("\n".join(module.table(module.spreads(out, split))))
+
+
+@main.command()
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
+@click.option("--score", "scores", is_flag=True, help="Train nothing: judge what there is.")
+@click.option("--misses", is_flag=True, help="With --score: list every wrong answer.")
+@click.option("--write", is_flag=True, help="With --score: put the table into docs/accuracy-tables.md.")
+@click.option("--workers", type=int, default=1, show_default=True)
+def repairs(out: Path, scores: bool, misses: bool, write: bool, workers: int) -> None:
+    """Follow the advice on faulty runs, and train them again. Stopped, it goes on where it was."""
+    import repairs as module
+
+    if scores:
+        _print_repairs(out, workers, misses=misses, write=write)
+        return
+    for number, line in enumerate(module.follow(out), 1):
+        became = "still faulty" if line["still_faulty"] else "repaired"
+        print(f"{number} {line['fault']} {line['cause']} {line['kind']} {line['seed']} {became}", flush=True)
+
+
+def _print_repairs(out: Path, workers: int, *, misses: bool, write: bool) -> None:
+    import repairs_score as module
+    import report
+
+    pairs = module.answered(out, workers)
+    lines = [*module.table(pairs), "", *(f"- {line}" for line in module.errors(pairs))]
+    print("\n".join(lines))
+    print("\n".join(("", "Advice that is known to repair fewer than half:", *module.weak(pairs))))
+    if misses:
+        print("\n".join(module.disagreements(pairs)))
+    if write:
+        report.write_repairs(lines)
+
+
+@main.command()
 @click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
 @click.option("--seeds", type=int, default=2, show_default=True, help="So many processes of each kind.")
 def consoles(split: str, seeds: int) -> None:

@@ -72,6 +72,9 @@ class Fault:
     def step(self, training: Training) -> dict[str, float]:
         return training.update()
 
+    def before_update(self, training: Training) -> None:
+        """The last word on the optimizer's settings, right before it steps."""
+
     def saved(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """The weights as the last checkpoint has them."""
         return weights

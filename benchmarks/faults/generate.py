@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import recipes
@@ -69,28 +70,39 @@ def _seed(task: str, fault: str, number: int) -> int:
 
 
 def train_one(job: Job, out: str) -> str:
-    """Train a run and write what it leaves; the truth comes last, so that a run with a truth is whole."""
+    """Train a run and write what it leaves and its truth."""
+    fault = fault_of(job)()
+    train_and_write(job, fault, None, Path(out), "truth", {"fault": job.fault, "symptoms": sorted(fault.symptoms)})
+    return job.id
+
+
+def fault_of(job: Job) -> type[Fault]:
+    """What a job is trained with."""
+    return FAULTS[job.fault] if job.fault != "none" else Fault
+
+
+def train_and_write(
+    job: Job, fault: Fault, seed: int | None, out: Path, truths: str, about: dict[str, Any], name: str = ""
+) -> None:
+    """Train by a job's recipe and write what that leaves as ``name``, by default the job's id. The truth comes last, so
+    that a run with a truth is whole; it has what is known ``about`` the run besides.
+    """
     import torch
     from leave import leave, log
     from train import Training, truth_of
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    task = next(one for one in TASKS if one.name == job.task)
-    fault = FAULTS[job.fault]() if job.fault != "none" else Fault()
-    training = Training(task, recipes.draw(task, job.seed), fault)
+    task, name = next(one for one in TASKS if one.name == job.task), name or job.id
+    training = Training(task, recipes.draw(task, job.seed), fault, seed)
     training.run()
-    leave(training, Path(out, "runs", job.id))
-    log(training, recipes.telling_all(training.recipe), Path(out, "told", job.id))
-    truth = truth_of(training) | {
-        "fault": job.fault,
-        "structural": fault.structural and fault.shows(training.recipe),
-        "symptoms": sorted(fault.symptoms),
-    }
-    path = Path(out, "truth", f"{job.id}.json")
+    leave(training, out / "runs" / name)
+    log(training, recipes.telling_all(training.recipe), out / "told" / name)
+    truth = truth_of(training) | {"structural": fault.structural and fault.shows(training.recipe)} | about
+    path = out / truths / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".part").write_text(json.dumps(truth))
     path.with_suffix(".part").replace(path)
-    return job.id
 
 
 def generate(size: str, out: Path, workers: int | None = None) -> list[Job]:

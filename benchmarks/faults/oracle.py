@@ -42,26 +42,31 @@ class Label:
 
 
 @dataclass(frozen=True)
-class _Siblings:
+class Siblings:
     """Medians over a task's runs without a fault."""
 
     descent: dict[str, float]
     end: dict[str, float]
     spread: dict[str, float]
 
+    def worst_end(self, which: str) -> float:
+        """Where a run ends worse than they do, by ``train`` or ``val``."""
+        return self.end[which] + max(WORSE_SHARE * self.descent[which], WORSE_SIGMAS * self.spread[which])
+
 
 def labels(truths: dict[str, dict[str, Any]]) -> dict[str, Label]:
     """The label of every run, by its id."""
-    siblings = _siblings(truths)
+    siblings = siblings_of(truths)
     return {
         key: _certified(truth, siblings[truth["task"]])
         if truth["fault"] == "none"
-        else _manifested(truth, siblings[truth["task"]])
+        else manifested(truth, siblings[truth["task"]])
         for key, truth in truths.items()
     }
 
 
-def _siblings(truths: dict[str, dict[str, Any]]) -> dict[str, _Siblings]:
+def siblings_of(truths: dict[str, dict[str, Any]]) -> dict[str, Siblings]:
+    """The medians of each task's runs, by its name."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for truth in truths.values():
         if truth["fault"] == "none":
@@ -69,26 +74,27 @@ def _siblings(truths: dict[str, dict[str, Any]]) -> dict[str, _Siblings]:
     return {task: _medians(group) for task, group in groups.items()}
 
 
-def _medians(group: list[dict[str, Any]]) -> _Siblings:
+def _medians(group: list[dict[str, Any]]) -> Siblings:
     descent, end, spread = {}, {}, {}
     for which in ("train", "val"):
-        ends = np.array([_curve(truth, which)[-1] for truth in group])
+        ends = np.array([curve_of(truth, which)[-1] for truth in group])
         end[which] = float(np.median(ends))
         spread[which] = float(1.4826 * np.median(np.abs(ends - end[which])))
-        descent[which] = float(np.median([_curve(truth, which)[0] - _curve(truth, which)[-1] for truth in group]))
-    return _Siblings(descent, end, spread)
+        descent[which] = float(np.median([curve_of(truth, which)[0] - curve_of(truth, which)[-1] for truth in group]))
+    return Siblings(descent, end, spread)
 
 
-def _curve(truth: dict[str, Any], which: str) -> np.ndarray:
+def curve_of(truth: dict[str, Any], which: str) -> np.ndarray:
+    """The evaluations of a run on one of the two fixed sets, ``train`` or ``val``."""
     return np.array([point[which] for point in truth["evaluations"]])
 
 
-def _certified(truth: dict[str, Any], siblings: _Siblings) -> Label:
+def _certified(truth: dict[str, Any], siblings: Siblings) -> Label:
     reason = _why_not_healthy(truth, siblings)
     return Label(certified=not reason, manifested=False, reason=reason)
 
 
-def _why_not_healthy(truth: dict[str, Any], siblings: _Siblings) -> str:
+def _why_not_healthy(truth: dict[str, Any], siblings: Siblings) -> str:
     if not (np.isfinite(truth["losses"]).all() and truth["gradients_finite"]):
         return "not finite"
     if truth["steps"] < LEAST_STEPS:
@@ -98,7 +104,7 @@ def _why_not_healthy(truth: dict[str, Any], siblings: _Siblings) -> str:
     if truth["recipe"]["frozen"]:
         return "frozen at its random start: what it leaves is what a forgotten layer leaves, however good its loss is"
     for which in ("train", "val"):
-        curve, usual = _curve(truth, which), siblings.descent[which]
+        curve, usual = curve_of(truth, which), siblings.descent[which]
         if curve[0] - curve[-1] < DESCENT_SHARE * usual:
             return f"little descent ({which})"
         lost = curve[-1] - curve.min()
@@ -106,20 +112,32 @@ def _why_not_healthy(truth: dict[str, Any], siblings: _Siblings) -> str:
             return f"lost again ({which})"
         if curve.max() - curve[0] > CLIMB_SHARE * usual:
             return f"climbed ({which})"
-    curve = _curve(truth, "train")
+    curve = curve_of(truth, "train")
     if curve[len(curve) * 3 // 4] - curve[-1] > LATE_SHARE * (curve[0] - curve[-1]):
         return "still falling"
     return ""
 
 
-def _manifested(truth: dict[str, Any], siblings: _Siblings) -> Label:
-    losses = np.array(truth["losses"])
-    worse = [
-        not _curve(truth, which)[-1]
-        < siblings.end[which] + max(WORSE_SHARE * siblings.descent[which], WORSE_SIGMAS * siblings.spread[which])
-        for which in ("train", "val")
-    ]
-    spiked = bool((losses[len(losses) // 10 :] > SPIKE_FACTOR * losses[0]).any())
-    done = any(worse) or spiked or not np.isfinite(losses).all()
+def manifested(truth: dict[str, Any], siblings: Siblings) -> Label:
+    """The label of a run with a fault."""
+    done = ends_worse(truth, siblings) or spiked(truth)
     slight = not _why_not_healthy(truth, siblings)
     return Label(certified=False, manifested=done, reason="" if done else "no worse than its siblings", slight=slight)
+
+
+def ends_worse(truth: dict[str, Any], siblings: Siblings) -> bool:
+    """Whether a run ends worse than its siblings by the margin, or was not finite at some time."""
+    worse = [not curve_of(truth, which)[-1] < siblings.worst_end(which) for which in ("train", "val")]
+    return any(worse) or not bool(np.isfinite(truth["losses"]).all())
+
+
+def spiked(truth: dict[str, Any]) -> bool:
+    """Whether the loss of a batch, after the first tenth of the run, was far above that of the first batch."""
+    return late_peak(truth) > SPIKE_FACTOR * truth["losses"][0]
+
+
+def late_peak(truth: dict[str, Any]) -> float:
+    """The highest loss of a batch after the first tenth of the run; NaN does not count."""
+    losses = np.array(truth["losses"])
+    late = losses[len(losses) // 10 :]
+    return float(np.max(late, initial=0.0, where=~np.isnan(late)))

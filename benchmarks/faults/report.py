@@ -14,6 +14,7 @@ from score import Scores, by_rule, table
 ROOT = Path(__file__).parent.parent.parent
 _CALIBRATION = ROOT / "src" / "tracker_health" / "render" / "calibration.json"
 _BEGIN, _END = "<!-- scores: begin -->", "<!-- scores: end -->"
+_REPAIRS_BEGIN, _REPAIRS_END = "<!-- repairs: begin -->", "<!-- repairs: end -->"
 
 
 def write(scores: list[Scores]) -> None:
@@ -87,10 +88,17 @@ def _hits(group: list[str], some: Faults, by: str) -> int:
     return sum(some[one][by].odd for one in group if one in some)
 
 
-def _put(lines: list[str], page: Path) -> None:
+def write_repairs(lines: list[str]) -> None:
+    """Put what became of advice that was followed into docs/accuracy-tables.md."""
+    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    said = f"Measured on {today}, on the working tree after commit {_commit()}, on runs of the tuning tasks."
+    _put([_REPAIRS_BEGIN, said, "", *lines, "", ""], ROOT / "docs" / "accuracy-tables.md", _REPAIRS_END)
+
+
+def _put(lines: list[str], page: Path, end: str = _END) -> None:
     """Put lines, of which the first is the begin, in the place of those between the marks of a page."""
     text = page.read_text()
-    before, after = text[: text.index(_BEGIN)], text[text.index(_END) :]
+    before, after = text[: text.index(lines[0])], text[text.index(end) :]
     page.write_text(before + "\n".join(lines) + after)
 
 

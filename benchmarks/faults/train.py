@@ -44,21 +44,26 @@ class LossScale:
 
 
 class Training:
-    """One model, its optimizer and data, trained step by step."""
+    """One model, its optimizer and data, trained step by step.
 
-    def __init__(self, task: Task, recipe: Recipe, fault: Fault) -> None:
-        torch.manual_seed(recipe.seed)
+    ``seed``: of the initial weights, the order of the samples and the dropout; by default the recipe's. What the fault
+    is, as how far off a rate is, is always drawn by the recipe's seed.
+    """
+
+    def __init__(self, task: Task, recipe: Recipe, fault: Fault, seed: int | None = None) -> None:
+        torch.manual_seed(recipe.seed if seed is None else seed)
         self.task, self.fault = task, fault
-        self.rng = np.random.default_rng([recipe.seed, 5])
-        self.recipe = fault.recipe(recipe, task, self.rng)
+        drawn = np.random.default_rng([recipe.seed, 5])
+        self.rng = drawn if seed is None else np.random.default_rng([seed, 5])
+        self.recipe = fault.recipe(recipe, task, drawn)
         data = task.data()
         if self.recipe.samples is not None:
             data = Data(
                 data.x[: self.recipe.samples], data.y[: self.recipe.samples], data.x_val, data.y_val, data.classes
             )
-        self.data = fault.data(data, self.rng)
+        self.data = fault.data(data, drawn)
         self.model = task.build(self.recipe.dropout)
-        fault.model(self.model, self.rng)
+        fault.model(self.model, drawn)
         for parameter in list(self.model.parameters())[: self.recipe.frozen]:
             parameter.requires_grad_(False)
         self.trainable = {name: one for name, one in self.model.named_parameters() if one.requires_grad}
@@ -66,7 +71,7 @@ class Training:
         self._add_what_is_unused()
         self.shares: list[float] = []
         self.optimizer = self._optimizer()
-        self.scaler = LossScale(int(self.rng.choice([50, 100, 200]))) if self.recipe.half else None
+        self.scaler = LossScale(int(drawn.choice([50, 100, 200]))) if self.recipe.half else None
         self.overflowed = False
         self.average = {name: one.detach().clone() for name, one in self.trainable.items()}
         self.earlier: Checkpoint | None = None
@@ -170,6 +175,7 @@ class Training:
 
     def update(self) -> dict[str, float]:
         """The optimizer's step, which the loss scale skips on an overflow; the scale, where there is one."""
+        self.fault.before_update(self)
         if self.scaler is None:
             self.optimizer.step()
             return {}
