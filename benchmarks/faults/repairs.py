@@ -99,7 +99,7 @@ class Oracle:
 
 def _closed(old: np.ndarray, end: float, good: float) -> float:
     """The share of a gap that is closed. A run that ends above its start, or not finite, is as bad as its start."""
-    bad = old[-1] if old[-1] < old[0] else old[0]
+    bad = min(old[0], old[-1])
     if not np.isfinite(end) or bad <= good:
         return 0.0
     return float(1.0 - (end - good) / (bad - good))
