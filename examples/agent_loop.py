@@ -94,11 +94,12 @@ async def close_the_loop(session: ClientSession, place: Path, fault: str) -> int
         if verdict["verdict"] == "pass":
             return attempt
         action, before = verdict["action"], run
-        if action["setting"] not in settings or not isinstance(action["to"], int | float):
+        setting = action["param"]  # what this script calls it
+        if setting not in settings or not isinstance(action["to"], int | float):
             print(f"  this script sets numbers only, and the action is: {action['text']}")
             return 0
-        print(f"  changes {action['setting']} from {settings[action['setting']]} to {action['to']}")
-        settings[action["setting"]] = action["to"]
+        print(f"  changes {setting} from {settings[setting]} to {action['to']}")
+        settings[setting] = action["to"]
     return 0
 
 

@@ -212,3 +212,12 @@ def test_heal_barrier(tmp_path, expected):
         results = {one["code"]: one for one in report["results"]}
         assert results["REG001"]["verdict"] == expected
         assert results["REG002"]["verdict"] == results["REG003"]["verdict"] == "pass"
+
+
+def test_the_loop_of_an_agent_closes_with_the_first_change(tmp_path):
+    """Five seeded faults, each repaired by what the action names."""
+    pytest.importorskip("mcp")
+    pytest.importorskip("torch")
+    command = [sys.executable, str(EXAMPLES / "agent_loop.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=600)
+    assert done.stdout.splitlines()[-1] == "the first change ended in PASS: 5 of 5"

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _MOST_OTHERS = 2
-_CHARACTERS = 500
+_CHARACTERS, _NAME = 500, 200
 
 
 def cause_named(name: str) -> Cause | None:
@@ -79,7 +79,7 @@ def _diagnosis(
         cause=cause.name,
         certainty=sure,
         sentence=printable(_sentence(said, cause, sure), _CHARACTERS),
-        action=_shown(cause.action(said)),
+        action=_shown(cause.action(said), said),
         about=said.head_code,
         explains=explained(cause, facts),
         others=tuple(
@@ -99,6 +99,7 @@ def _sentence(facts: Facts, cause: Cause, sure: Certainty) -> str:
     return sentence(clause) if cause.whole else in_words(facts.head_message, clause, sure)
 
 
-def _shown(action: Action) -> Action:
+def _shown(action: Action, facts: Facts) -> Action:
     """The action with nothing in it that a terminal would obey: it may hold names from the run."""
-    return replace(action, text=printable(action.text, _CHARACTERS))
+    param = facts.settings.name_of(action.setting, action.old) if action.setting else ""
+    return replace(action, text=printable(action.text, _CHARACTERS), param=printable(param, _NAME))

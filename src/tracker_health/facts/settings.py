@@ -39,6 +39,12 @@ _ENTROPY = re.compile(r"(^|[./_])(ent|entropy)_(coef|coeff|bonus)$")
 _LIMIT = re.compile(
     r"(^|[./_])(max_completion_length|max_response_length|max_new_tokens|generate_max_len|response_length)$"
 )
+_NAMED = {
+    "learning_rate": _RATE, "eps": _EPSILON, "weight_decay": _DECAY, "max_grad_norm": _CLIP, "momentum": _MOMENTUM,
+    "beta": _KL, "temperature": _TEMPERATURE, "num_generations": _GENERATIONS, "max_completion_length": _LIMIT,
+    "entropy_coef": _ENTROPY,
+}  # fmt: skip
+"""What params may call the settings that actions name."""
 _NO = frozenset(("false", "no", "none", "off", "0", ""))
 
 ADAM, SGD = "adam", "sgd"
@@ -272,6 +278,27 @@ class Settings:
         return any(
             (_HALF.search(name) and text not in _NO) or _HALF.search(text) for name, text in _params(self.evidence)
         )
+
+    def name_of(self, setting: str, value: object = None) -> str:
+        """What the run's own params call a setting.
+
+        Args:
+            setting: As an action names it, such as ``learning_rate``.
+            value: What it is set to, where that is known.
+
+        Returns:
+            The param's name; empty where none has it, or several that are not told apart by the value.
+        """
+        params = self.evidence.info.params
+        if setting in params:
+            return setting
+        named = _NAMED.get(setting)
+        if named is None:
+            return ""
+        found = [name for name in params if named.search(str(name)[-_MOST_CHARACTERS:].lower())]
+        alike = [name for name in found if value is not None and value in _numbers([params[name]])]
+        chosen = alike or found
+        return chosen[0] if len(chosen) == 1 else ""
 
     def _settings(self, named: re.Pattern[str]) -> list[ParamValue]:
         """The params of such names that are finite numbers."""

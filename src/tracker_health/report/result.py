@@ -621,12 +621,14 @@ def brief_action(action: Action, room: Room) -> dict[str, Any]:
         room: For its text and its words.
 
     Returns:
-        Its ``text``, and the ``setting`` to change with its values ``from`` and ``to``, None where there is none.
+        Its ``text``, and the ``setting`` to change with its values ``from`` and ``to``, None where there is none;
+        ``param``: what the run's own params call it.
     """
     values = {key: strict(value) for key, value in (("from", action.old), ("to", action.new))}
     return {
         "text": clipped(action.text, room.text),
         "setting": clipped(action.setting, room.word) or None,
+        "param": clipped(action.param, room.word) or None,
         **{key: clipped(value, room.word) if isinstance(value, str) else value for key, value in values.items()},
     }
 

@@ -18,20 +18,22 @@ class Action:
     """One thing to do: a setting from what to what, or what to look at.
 
     ``text``: in words, always there. ``setting``: its name, empty where no setting is at fault. ``old`` and ``new``:
-    its values, None where they are not known.
+    its values, None where they are not known. ``param``: what the run's own params call it, empty where they do not
+    have it.
     """
 
     text: str
     setting: str = ""
     old: Value | None = None
     new: Value | None = None
+    param: str = ""
 
     @property
     def change(self) -> str:
         """``learning_rate: 3 -> 0.01``; empty where not both values of a setting are known."""
         if not self.setting or self.old is None or self.new is None:
             return ""
-        return f"{self.setting}: {_shown(self.old)} -> {_shown(self.new)}"
+        return f"{printable(self.param, 60) or self.setting}: {_shown(self.old)} -> {_shown(self.new)}"
 
     @property
     def in_short(self) -> str:
@@ -45,7 +47,8 @@ class Action:
         return "" if not self.change or all(one in self.text for one in values) else self.text
 
     def to_json(self) -> dict[str, Any]:
-        return {"text": self.text, "setting": self.setting, "from": _finite(self.old), "to": _finite(self.new)}
+        known = {"from": _finite(self.old), "to": _finite(self.new), "param": self.param}
+        return {"text": self.text, "setting": self.setting, **known}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Action:
@@ -54,6 +57,7 @@ class Action:
             setting=document.get("setting", ""),
             old=document.get("from"),
             new=document.get("to"),
+            param=document.get("param", ""),
         )
 
 

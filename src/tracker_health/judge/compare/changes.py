@@ -66,7 +66,7 @@ def changes_of(bad: Side, goods: Sequence[Side]) -> tuple[list[Change], int]:
         for row in rows[:_MOST]
     ]
     diagnosis = bad.report.diagnosis
-    blamed = diagnosis.action.setting if diagnosis is not None else ""
+    blamed = diagnosis.action.param if diagnosis is not None else ""
     return sorted(found, key=lambda one: not blamed or one.name != blamed), same
 
 
@@ -78,7 +78,7 @@ def _known(name: str, bad: Side) -> str:
     """What is known of a setting."""
     plain = name.partition(",")[0].split("/")[-1].split(".")[-1].lower()
     diagnosis = bad.report.diagnosis
-    if diagnosis is not None and diagnosis.action.setting == name:
+    if diagnosis is not None and diagnosis.action.param == name:
         return f"what the verdict says to change: {printable(diagnosis.action.in_short, _NAME)}"
     if plain in WHAT_IS_TRAINED:
         return "what is trained: these runs need not be alike"

@@ -258,8 +258,8 @@ class _Judging:
         the loss scale is of a run without half precision.
         """
         diagnosis = self.old.report.diagnosis
-        named = "" if diagnosis is None else diagnosis.action.setting
-        return bool(named) and any(one.name.split(",")[0].rpartition(".")[2] == named for one in self.changes)
+        named = "" if diagnosis is None else diagnosis.action.param or diagnosis.action.setting
+        return bool(named) and any(one.name == named for one in self.changes)
 
     def _is_shorter(self) -> str:
         """Whether the new run did not come as far as the old one, and nothing stopped it in order. More steps are
