@@ -287,7 +287,7 @@ class Settings:
             value: What it is set to, where that is known.
 
         Returns:
-            The param's name; empty where none has it, or several that are not told apart by the value.
+            The param's name; empty where none has it, or several that the value does not distinguish.
         """
         params = self.evidence.info.params
         if setting in params:
