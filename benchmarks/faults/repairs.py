@@ -67,7 +67,7 @@ class Oracle:
         recipe without the fault is not faulty for that.
         """
         truth, siblings = truth_of(run, self.out), self.siblings(run.job.task)
-        if truth["structural"] and not _is_taken_back(run):
+        if self._has_trace(run):
             return True
         if not (ends_worse(truth, siblings) or spiked(truth)) and _all_moved(truth):
             return False
@@ -80,8 +80,10 @@ class Oracle:
 
     def closed(self, old: Rerun, new: Rerun) -> float:
         """How much of what a faulty run was worse by at its end is made good in another one, by the set on which that
-        is less: 1 where it ends as well as runs without the fault, 0 where nothing is or the fault left no trace there.
+        is less: 1 where it ends as well as runs without the fault, 0 where nothing is, or the fault's trace is there.
         """
+        if self._has_trace(new):
+            return 0.0
         good = _no_better_than(self._references(old.job), self.siblings(old.job.task))
         before, after = truth_of(old, self.out), truth_of(new, self.out)
         shares = [
@@ -92,6 +94,9 @@ class Oracle:
         ]
         return max(0.0, min(shares))
 
+    def _has_trace(self, run: Rerun) -> bool:
+        return truth_of(run, self.out)["structural"] and not _is_taken_back(run)
+
     def _references(self, job: Job) -> list[dict[str, Any]]:
         """What is true of runs of a job's recipe without the fault."""
         return [truth_of(Rerun(job, seed, Change(undone="fault")), self.out) for seed in _REFERENCES]
@@ -99,7 +104,7 @@ class Oracle:
 
 def _closed(old: np.ndarray, end: float, good: float) -> float:
     """The share of a gap that is closed. A run that ends above its start, or not finite, is as bad as its start."""
-    bad = min(old[0], old[-1])
+    bad = min(old[0], old[-1])  # the first where the last is NaN
     if not np.isfinite(end) or bad <= good:
         return 0.0
     return float(1.0 - (end - good) / (bad - good))
@@ -204,7 +209,7 @@ def _placebo(job: Job, advice: Advice, oracle: Oracle) -> dict[str, Any]:
 
 
 def _labels(old: Rerun, new: Rerun, oracle: Oracle) -> dict[str, Any]:
-    """What is true of two runs. ``closed``: how much of a gap, 0 where the fault is still in the run as it was."""
+    """What is true of two runs; ``closed`` is 0 of runs that were not faulty."""
     was, still = oracle.is_faulty(old), oracle.is_faulty(new)
     closed = oracle.closed(old, new) if was and still else float(was)
     return {"was_faulty": was, "still_faulty": still, "closed": round(closed, 3)}
