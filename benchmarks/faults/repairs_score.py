@@ -79,7 +79,10 @@ def table(pairs: Iterable[Pair]) -> Iterator[str]:
     yield f"| cause | runs | something to change | repaired [90 % interval] | half repaired | pairs | {names} |"
     yield "|---" * (6 + len(Answer)) + "|"
     groups = by_cause(pairs)
-    for cause, group in (groups | {"**all**": [pair for some in groups.values() for pair in some]}).items():
+    every = [pair for group in groups.values() for pair in group]
+    for kind in ("setting", "setting and words", "words"):
+        groups[f"*all by {kind}*"] = [pair for pair in every if pair.line["kind"] == kind]
+    for cause, group in (groups | {"**all**": every}).items():
         hits, runs, low, high = share(group)
         followed = sum(pair.line["applied"] and pair.line["seed"] == "other" for pair in group)
         half = sum(pair.is_still_faulty and not pair.is_no_better and pair.line["seed"] == "other" for pair in group)
