@@ -236,6 +236,9 @@ class _Judging:
             return ""
         if self.new.report.cause == named.name:
             return f"the cause is the same: {named.name}"
+        effects = [one for one in self.new.found.values() if one.code in named.explains and self._is_as_severe(one)]
+        if effects:
+            return f"another effect of {named.name} is there: {effects[0].code} {effects[0].name}"
         facts = Facts(self.new.evidence, self.new.report.results)
         defined = [one for one in named.defines if one.seen(facts)]
         return f"what {named.name} is known by is still there: {defined[0].looks_at}" if defined else ""
@@ -283,12 +286,13 @@ class _Judging:
 
     def _added(self) -> Iterator[str]:
         """Findings of the new run alone that are as severe as what the old one is to be rid of."""
-        head = self.old.head
-        if head is None:
-            return
         for code, one in self.new.found.items():
-            if code not in self.old.found and one.verdict.rank >= head.verdict.rank:
+            if code not in self.old.found and self._is_as_severe(one):
                 yield f"{code} {one.name}"
+
+    def _is_as_severe(self, finding: ProbeResult) -> bool:
+        head = self.old.head
+        return head is not None and finding.verdict.rank >= head.verdict.rank
 
     @property
     def _is_about_the_end(self) -> bool:
