@@ -157,18 +157,19 @@ def twins(out: Path, split: str, margins: bool, compared: bool) -> None:
 
 @main.command()
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
+@click.option("--split", type=click.Choice(["tune", "validate"]), default="tune", show_default=True)
 @click.option("--score", "scores", is_flag=True, help="Train nothing: judge what there is.")
 @click.option("--misses", is_flag=True, help="With --score: list every wrong answer.")
 @click.option("--write", is_flag=True, help="With --score: put the table into docs/accuracy-tables.md.")
 @click.option("--workers", type=int, default=1, show_default=True)
-def repairs(out: Path, scores: bool, misses: bool, write: bool, workers: int) -> None:
+def repairs(out: Path, split: str, scores: bool, misses: bool, write: bool, workers: int) -> None:
     """Follow the advice on faulty runs, and train them again. Stopped, it goes on where it was."""
     import repairs as module
 
     if scores:
         _print_repairs(out, workers, misses=misses, write=write)
         return
-    for number, line in enumerate(module.follow(out), 1):
+    for number, line in enumerate(module.follow(out, split), 1):
         became = "still faulty" if line["still_faulty"] else "repaired"
         print(f"{number} {line['fault']} {line['cause']} {line['kind']} {line['seed']} {became}", flush=True)
 

@@ -137,24 +137,24 @@ def _is_taken_back(run: Rerun) -> bool:
     return False
 
 
-def chosen() -> Iterator[Job]:
-    """Faulty runs of the tuning tasks, one of each fault at a time. Some are left out that train poorly in their recipe
+def chosen(split: str = "tune") -> Iterator[Job]:
+    """Faulty runs of the tasks of a split, one of each fault at a time. Some are left out that train poorly in their recipe
     whatever the weights begin as: tiny weights under SGD, of tasks that SGD is not for.
     """
     groups: dict[str, list[Job]] = defaultdict(list)
     unfit = {("vanishing-init", task.name) for task in TASKS if task.sgd is None}
     for job in jobs("full"):
-        if job.fault != "none" and split_of(job) == "tune" and (job.fault, job.task) not in unfit:
+        if job.fault != "none" and split_of(job) == split and (job.fault, job.task) not in unfit:
             groups[job.fault].append(job)
     for row in zip_longest(*(group[:_RUNS] for group in groups.values())):
         yield from (job for job in row if job is not None)
 
 
-def follow(out: Path) -> Iterator[dict[str, Any]]:
+def follow(out: Path, split: str = "tune") -> Iterator[dict[str, Any]]:
     """Train again by the advice on each flagged run, and write down a line for each; goes on where it stopped."""
     oracle, done, placebos = Oracle(out), _olds(out / REPAIRS), _placebos(out)
     label_again(oracle)
-    for job in chosen():
+    for job in chosen(split):
         if job.id in done:
             continue
         truth_of(job, out)

@@ -21,5 +21,8 @@ OF_AN_END = 0.1
 OF_A_LOW_END = 0.4
 """Of the higher one of two levels: what ends near 0 differs by a factor, and not by a share of its descent."""
 
+OF_A_LEVEL = 0.05
+"""Of the larger of two levels: a smaller gain at the end is nobody's repair, however little noise there is."""
+
 LASTS = 4
 """Parts of the run, of forty, that a difference lasts, or up to the end of the shorter run."""

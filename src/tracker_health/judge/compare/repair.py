@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tracker_health.diagnosis import Facts, cause_named
-from tracker_health.evidence import LIKELY, SURELY, Estimate
+from tracker_health.evidence import LIKELY, SURELY, Estimate, Series
 from tracker_health.facts.scores import HELD_OUT
 from tracker_health.judge.compare import margins
 from tracker_health.judge.compare.alignment import Alignment, By, aligned
@@ -20,6 +20,7 @@ from tracker_health.judge.compare.side import Side
 from tracker_health.judge.pass_reason import MAIN_ROLES, RISES
 from tracker_health.report.baseline import WHAT_IS_TRAINED
 from tracker_health.report.result import ProbeResult
+from tracker_health.rules.probe import Symptom
 from tracker_health.text import contrast, listing, printable, sentence, short_name
 from tracker_health.words.repairs import Answer, RepairMark
 from tracker_health.words.verdict import Verdict
@@ -243,7 +244,7 @@ class _Judging:
         """Why the absence of the old finding says nothing."""
         code = self._head.code
         skipped = {one.code: one.reason for one in self.new.report.skipped}
-        if code in skipped and not self._is_done_as_said:
+        if code in skipped and not (self._is_done_as_said or self._is_of_what_is_gone):
             return f"{code} {self._head.name} could not be looked for in the new run: {printable(skipped[code])}"
         short = self._is_shorter()
         if short:
@@ -260,6 +261,12 @@ class _Judging:
         diagnosis = self.old.report.diagnosis
         named = "" if diagnosis is None else diagnosis.action.param or diagnosis.action.setting
         return bool(named) and any(one.name == named for one in self.changes)
+
+    @property
+    def _is_of_what_is_gone(self) -> bool:
+        """Whether the finding is on a loss scale, and the new run has none: it does without half precision."""
+        roles = {one.role for one in self.old.evidence.series if one.name in self._head.about}
+        return roles == {"loss_scale"}
 
     def _is_shorter(self) -> str:
         """Whether the new run did not come as far as the old one, and nothing stopped it in order. More steps are
@@ -310,6 +317,8 @@ class _Judging:
             return None
         stop = min(float(one.max()) for one in at)
         levels = [_level(series.values, where, stop) for series, where in ((own, at[0]), (there, at[1]))]
+        if self._hides_nan(own):
+            levels[0] = Estimate(float("nan"), 0.0)
         return End(
             name=own.name,
             role=role,
@@ -318,6 +327,14 @@ class _Judging:
             noise=self._noise(role, levels, stop),
             place=self.alignment.place(stop, there, self.new.evidence),
         )
+
+    def _hides_nan(self, series: Series) -> bool:
+        """Whether the old run became NaN, and one number is logged in its place to the end."""
+        head = self.old.head
+        if head is None or head.symptom != Symptom.NONFINITE or not head.steps:
+            return False
+        after = series.values[series.steps >= min(head.steps)]
+        return len(after) > 1 and bool(np.all(after == after[-1]))
 
     def _noise(self, role: str, levels: Sequence[Estimate], stop: float) -> float:
         """What two ends differ by without any change: the scatter of seeds that were given, else the run's own, and
@@ -329,9 +346,9 @@ class _Judging:
             return max(own, SURELY * float(np.std(ends, ddof=1)))
         curves = [one.falling(role) for one in (self.old, self.new)]
         descents = [abs(curve.descent.value) for curve in curves if curve is not None]
-        values = [one.value for one in levels if isfinite(one.value)]
-        low = margins.OF_A_LOW_END * max(map(abs, values), default=0.0)
-        return max(own, min(margins.OF_AN_END * max(descents, default=0.0), low), _NOTHING)
+        size = max((abs(one.value) for one in levels if isfinite(one.value)), default=0.0)
+        of_seeds = min(margins.OF_AN_END * max(descents, default=0.0), margins.OF_A_LOW_END * size)
+        return max(own, of_seeds, margins.OF_A_LEVEL * size, _NOTHING)
 
     def _ends_of_seeds(self, role: str, stop: float) -> Iterator[float]:
         for side in self.seeds:
