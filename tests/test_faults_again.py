@@ -172,6 +172,7 @@ def test_shares_count_a_run_once_and_answers_every_pair(benchmark):
             "closed": 0.0,
             "applied": True,
             "action": "do",
+            "kind": "words",
         }
         return score.Pair(line, placebo, answer, "")
 

@@ -138,8 +138,8 @@ def _is_taken_back(run: Rerun) -> bool:
 
 
 def chosen(split: str = "tune") -> Iterator[Job]:
-    """Faulty runs of the tasks of a split, one of each fault at a time. Some are left out that train poorly in their recipe
-    whatever the weights begin as: tiny weights under SGD, of tasks that SGD is not for.
+    """Faulty runs of a split, one of each fault at a time. Some are left out that train poorly in their recipe whatever
+    the weights begin as: tiny weights under SGD, of tasks that SGD is not for.
     """
     groups: dict[str, list[Job]] = defaultdict(list)
     unfit = {("vanishing-init", task.name) for task in TASKS if task.sgd is None}
