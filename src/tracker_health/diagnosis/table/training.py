@@ -95,6 +95,9 @@ def _rate_is_too_low(facts: Facts) -> str:
 
 
 def _raise_the_rate(facts: Facts) -> Action:
+    if signs.GRADIENT_BELOW_EPSILON.seen(facts) and not signs.RATE_TINY.seen(facts):
+        # A higher rate repaired none of five such runs: their steps are of the size of the gradient, not of the rate.
+        return Action(text="look for a factor that scales the loss or the gradient down to nothing")
     slowest = facts.settings.slowest_rate
     if slowest is None or not facts.rate_of_a_group_is_nothing:
         return rate_action(facts, down=False)
