@@ -3,6 +3,8 @@
 import json
 import math
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from click.testing import CliRunner
 
 from tracker_health import api
 from tracker_health.cli import cli
+from tracker_health.errors import ConfigError
 from tracker_health.words.repairs import Answer
 
 
@@ -127,9 +130,45 @@ def test_where_nothing_is_known_to_differ_that_is_said(tmp_path):
     old = run(tmp_path / "old", rows_of(1, breaks=150), seed=1)
     found = api.repaired(old, run(tmp_path / "new", rows_of(2), seed=2))
     assert found.answer is Answer.REPAIRED
-    assert any(one.startswith("no setting is known to differ") for one in found.not_compared)
+    assert any(one.startswith("the code: no setting is known to differ") for one in found.not_compared)
     other = api.repaired(old, run(tmp_path / "other", rows_of(3), seed=2, batch_size=64))
     assert not other.not_compared
+
+
+def test_a_run_that_ends_before_the_fault_cannot_tell(tmp_path):
+    """Also where its plan is done: NaN at step 200 does not come in a run of 190."""
+    nan = ({**row, "loss": math.nan} if row["step"] >= 200 else row for row in rows_of(1))
+    old = run(tmp_path / "old", nan)
+    found, because = answer(old, run(tmp_path / "new", rows_of(1, steps=190), max_steps=190))
+    assert found is Answer.CANNOT_TELL
+    assert because == "The new run ends at step 189, before the old one went wrong, at step 200."
+
+
+@pytest.mark.parametrize("name", ["data_dir", "train_file", "dataset_path", "data_version", "n_train", "data/path"])
+def test_a_param_that_says_which_samples_there_are_is_data(tmp_path, diverged, name):
+    old = run(tmp_path / "a", rows_of(1, breaks=150), **{name: "one"})
+    assert answer(old, run(tmp_path / "b", rows_of(2), **{name: "two"}))[0] is Answer.CANNOT_TELL
+
+
+def test_a_seed_that_is_set_otherwise_is_refused(tmp_path, diverged):
+    new = run(tmp_path / "new", rows_of(2), learning_rate=0.001, seed=2)
+    with pytest.raises(ConfigError, match="is no other seed of"):
+        api.repaired(diverged, new, seeds=[run(tmp_path / "third", rows_of(3), learning_rate=0.3, seed=3)])
+
+
+def test_an_end_that_is_not_finite_has_no_level(tmp_path, diverged):
+    late = ({**row, "val_loss": math.nan} if row["step"] > 390 and "val_loss" in row else row for row in rows_of(2))
+    found = api.repaired(diverged, run(tmp_path / "new", late))
+    assert found.ends[0].said.startswith("val_loss ends worse: not finite at step 399")
+
+
+def test_the_exit_code_stays_where_nobody_reads_on(tmp_path, diverged):
+    new = run(tmp_path / "new", rows_of(2, breaks=300))
+    command = (
+        f"{sys.executable} -m tracker_health repaired {diverged} {new} | head -c 1 > /dev/null; echo ${{PIPESTATUS[0]}}"
+    )
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
 
 
 def test_more_steps_in_shorter_epochs_are_no_shorter_run(tmp_path):
@@ -152,7 +191,7 @@ def test_more_steps_in_shorter_epochs_are_no_shorter_run(tmp_path):
 def test_the_command_says_so_and_exits_with_it(tmp_path, diverged, new, code, word):
     result = CliRunner().invoke(cli, ["repaired", diverged, run(tmp_path / "new", rows_of(**new))])
     assert result.exit_code == code, result.output
-    assert re.match(rf"{word}  \S*old -> \S*new: ", result.output)
+    assert re.match(rf"{word}  \S*old \(fail\) -> \S*new \((pass|fail)\): ", result.output)
 
 
 def test_the_document_is_strict_json(tmp_path, diverged):

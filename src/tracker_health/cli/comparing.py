@@ -13,7 +13,7 @@ from tracker_health.cli.choices import settings_of
 from tracker_health.cli.group import cli
 from tracker_health.cli.options import BRIEF, all_of, choice_options, note_verbose
 from tracker_health.errors import ConfigError
-from tracker_health.terminal import EXIT_DONE, EXIT_UNFINISHED, EXIT_VERDICT, open_page, say, write_page
+from tracker_health.terminal import EXIT_DONE, EXIT_UNFINISHED, EXIT_VERDICT, Output, open_page, write_page
 from tracker_health.text import count, printable
 
 if TYPE_CHECKING:
@@ -64,13 +64,15 @@ def compare(
         from tracker_health.render.compared import compared_page
 
         write_page(page, compared_page(found))
+    output = Output()
     if choices["as_json"]:
-        say(json.dumps(found.brief() if choices["in_brief"] else found.to_json(), allow_nan=False))
+        output.print(json.dumps(found.brief() if choices["in_brief"] else found.to_json(), allow_nan=False))
     elif not choices["quiet"] and page != "-":
         for line in _comparison_lines(found, every=_is_verbose(context)):
-            say(line)
+            output.print(line)
     if opens:
         open_page(page)
+    sys.exit(output.exit_code)
 
 
 _PAGE = "health-compare.html"
@@ -117,6 +119,7 @@ def _rows(title: str, rows: list[str], most: int | None) -> Iterator[str]:
 @click.option("--write", "writes", is_flag=True, help="Put the answer onto both runs.")
 @all_of(*choice_options(fail_on=None))
 @_JSON
+@BRIEF
 @_QUIET
 @_VERBOSE
 def repaired(old: str, new: str, seeds: tuple[str, ...], writes: bool, **choices: Any) -> None:
@@ -142,30 +145,34 @@ def repaired(old: str, new: str, seeds: tuple[str, ...], writes: bool, **choices
         from tracker_health.api import write_repaired
 
         written = write_repaired(found, old, new, config=settings.config, tracking_uri=settings.tracking_uri)
-    if choices["as_json"]:
-        say(json.dumps({**found.to_json(), "written": written}, allow_nan=False))
+    output = Output()
+    if choices["as_json"] or choices["in_brief"]:
+        document = found.brief() if choices["in_brief"] else found.to_json()
+        output.print(json.dumps({**document, "written": written}, allow_nan=False))
     elif not choices["quiet"]:
         for line in _repair_lines(found):
-            say(line)
+            output.print(line)
         if writes:
             said = f"written onto {' and '.join(written)}" if written else "both runs say so already"
-            say(f"  {said}")
+            output.print(f"  {said}")
     codes = {
         Answer.REPAIRED: EXIT_DONE,
         Answer.NOT_REPAIRED: EXIT_VERDICT,
         Answer.CANNOT_TELL: EXIT_UNFINISHED,
         Answer.SOMETHING_NEW: EXIT_SOMETHING_NEW,
     }
-    sys.exit(codes[found.answer])
+    sys.exit(output.exit_code or codes[found.answer])
 
 
 def _repair_lines(found: Repair) -> Iterator[str]:
-    yield f"{found.answer.upper()}  {found.old.shown} -> {found.new.shown}: {found.because}"
+    old, new = (f"{one.shown} ({one.report.verdict})" for one in (found.old, found.new))
+    yield f"{found.answer.upper()}  {old} -> {new}: {found.because}"
     if found.cause:
         yield f"  was       {found.cause}"
-    yield from (f"  changed   {one.said}" for one in found.changes[:3])
+    yield from (f"  changed   {one.as_change}" for one in found.changes[:3])
     if len(found.changes) > 3:
         yield f"            and {count(len(found.changes) - 3, 'more setting')}"
     yield from (f"  end       {one.said}" for one in found.ends[:3])
     yield from (f"  new       {one}" for one in found.added)
+    yield from (f"  new       {one}, less severe" for one in found.also)
     yield from (f"  not compared: {one}" for one in found.not_compared)

@@ -35,6 +35,12 @@ WHAT_IS_TRAINED = (
 )  # fmt: skip
 """Params that say what is trained on what: runs that differ in one of these are not meant to be alike."""
 
+OF_THE_DATA = re.compile(
+    r"(?i)(^|[._/-])(data(set)?s?([./_-](name|path|dir|root|version|files?|split|config))?|train([./_-]|ing[./_-])?(file|data|set|path|split)"
+    r"|n[._-]?train|num[._-]?train[._-]?samples|corpus)$"
+)
+"""Params that say which samples a run is trained on."""
+
 UNLIKE_EACH_TIME = re.compile(r"(?i)(^|[._-])(seed|id|port|pid|rank|host|hostname|time|date|name|dir|path|file)$")
 """Params that differ from run to run, and say nothing of why."""
 

@@ -7,9 +7,10 @@ and tensors; ``margins`` says what two seeds bring about.
 from tracker_health.judge.compare.alignment import Alignment, By, aligned
 from tracker_health.judge.compare.changes import Change, TensorChanges
 from tracker_health.judge.compare.comparison import NOTHING_PARTS, Comparison, compare
+from tracker_health.judge.compare.ends import End
 from tracker_health.judge.compare.partings import ROLES, Parting, Partings
 from tracker_health.judge.compare.paths import PARTS
-from tracker_health.judge.compare.repair import End, Repair, judge_repair
+from tracker_health.judge.compare.repair import Repair, judge_repair
 from tracker_health.judge.compare.side import Side
 
 __all__ = [

@@ -13,6 +13,7 @@ from tracker_health.judge.compare.side import Side
 from tracker_health.text import number, percent
 
 _ABOUT = 0.1
+_UNSAID = frozenset((StepUnit.UNKNOWN, StepUnit.LOG_CALL, None))
 _AS_LONG = 1.25  # times: runs of about the same length are compared by their steps
 
 
@@ -111,15 +112,36 @@ def aligned(sides: Sequence[Side]) -> Alignment:
     lasts = [float(series.steps.max()) if (series := main_series(one)) is not None else 0.0 for one in runs]
     known = [one for one in plans if one]
     lengths = known if len(known) == len(runs) else lasts
-    alike = len({_unit(one) for one in runs}) == 1
+    alike = len({_unit(one) for one in runs} - _UNSAID) <= 1
     if alike and max(lengths) <= _AS_LONG * min(lengths):
         return Alignment(by=By.STEP)
     if all(map(_counts_epochs, runs)):
         return Alignment(by=By.EPOCH, why="their epochs have unlike numbers of steps, or they are not as long")
+    if alike and _same_rates(runs):
+        return Alignment(by=By.STEP, why="they are not as long, and their learning rates are the same at each step")
     if len(known) == len(runs):
         why = f"their plans are not as long ({' and '.join(number(round(one)) for one in known)} steps)"
         return Alignment(by=By.PLAN, why=why)
     return Alignment(by=By.STEP, why="they are not as long, and not every plan is known", sure=False)
+
+
+def _same_rates(runs: Sequence[Evidence]) -> bool:
+    """Whether all log one learning rate, which is the same at each step that they share: their plans are then no
+    reason to stretch one of them.
+    """
+    rates = [one.rates_logged for one in runs]
+    if any(len(one) != 1 for one in rates):
+        return False
+    first, *others = (one[0] for one in rates)
+    return all(_agree(first, other) for other in others)
+
+
+def _agree(one: Series, other: Series) -> bool:
+    shared = one.steps <= other.steps.max()
+    if not shared.any() or not len(other):
+        return False
+    there = np.interp(one.steps[shared], other.steps.astype(np.float64), other.values)
+    return bool(np.allclose(one.values[shared], there, rtol=_ABOUT))
 
 
 def _unit(evidence: Evidence) -> StepUnit | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import isfinite
+from typing import Any, NamedTuple
 
 from tracker_health.evidence import Evidence, Weights
 from tracker_health.facts.applied import all_settings
-from tracker_health.facts.settings import Settings, usual_rate_of
+from tracker_health.facts.settings import ADAM, Settings, usual_rate_of
 from tracker_health.judge.compare.side import Side
 from tracker_health.report.baseline import UNLIKE_EACH_TIME, WHAT_IS_TRAINED, settings_beside
 from tracker_health.text import count, listing, printable
@@ -18,6 +19,7 @@ UNLIKE = "unlike in every run"
 """What is known of a seed, an id, a place."""
 
 _RATES = ("lr", "learning_rate", "learning rate")
+_PARAMS, _UNSET = "params", "not set"
 _TIMES = 2.0  # the size of a tensor, that two seeds do not bring
 _NAME, _MOST = 80, 200
 
@@ -40,6 +42,11 @@ class Change:
         more = "; ".join(one for one in (self.source, self.known) if one)
         return f"{self.name} {self.own}, there {' and '.join(dict.fromkeys(self.others))} ({more})"
 
+    @property
+    def as_change(self) -> str:
+        """``lr 0.3 -> 0.001``: from this run to the first of the others."""
+        return f"{self.name} {self.own} -> {self.others[0]}"
+
     def to_json(self) -> dict[str, Any]:
         return {
             "setting": self.name,
@@ -50,8 +57,18 @@ class Change:
         }
 
 
-def changes_of(bad: Side, goods: Sequence[Side]) -> tuple[list[Change], int]:
-    """The settings in which a run differs from any of others, most telling first; and how many are the same.
+class Changes(NamedTuple):
+    """The settings that differ, most telling first; how many are the same; and of those that a log, a checkpoint or a
+    plan would say, the names of the ones of which not all runs have that.
+    """
+
+    found: list[Change]
+    same: int
+    alone: list[str]
+
+
+def changes_of(bad: Side, goods: Sequence[Side]) -> Changes:
+    """The settings in which a run differs from any of others.
 
     Args:
         bad: The run.
@@ -67,11 +84,13 @@ def changes_of(bad: Side, goods: Sequence[Side]) -> tuple[list[Change], int]:
     ]
     diagnosis = bad.report.diagnosis
     blamed = diagnosis.action.param if diagnosis is not None else ""
-    return sorted(found, key=lambda one: not blamed or one.name != blamed), same
+    alone = [one.name for one in found if one.source != _PARAMS and _UNSET in (one.own, *one.others)]
+    kept = [one for one in found if one.name not in alone]
+    return Changes(sorted(kept, key=lambda one: not blamed or one.name != blamed), same, alone)
 
 
 def _source(name: str) -> str:
-    return next((source for end, source in _SOURCES.items() if name.endswith(end)), "params")
+    return next((source for end, source in _SOURCES.items() if name.endswith(end)), _PARAMS)
 
 
 def _known(name: str, bad: Side) -> str:
@@ -85,7 +104,7 @@ def _known(name: str, bad: Side) -> str:
     if plain in _RATES:
         settings = Settings(bad.evidence)
         kind = "" if settings.optimizer_is_unsaid else settings.optimizer
-        return f"{usual_rate_of(kind).said}" if kind else ""
+        return f"{usual_rate_of(kind).said} for {kind.capitalize() if kind == ADAM else kind.upper()}" if kind else ""
     return UNLIKE if UNLIKE_EACH_TIME.search(name) else ""
 
 
@@ -184,5 +203,17 @@ def _resized(
     for name in both:
         one, other = own[name].rms, there[name].rms
         alike = own[name].shape == there[name].shape and len(own[name].shape) > 1
-        if alike and one and other and not 1.0 / _TIMES <= one / other <= _TIMES:
+        if alike and one and other and isfinite(one / other) and not 1.0 / _TIMES <= one / other <= _TIMES:
             yield name, one, other
+
+
+def said_alone(names: Sequence[str]) -> list[str]:
+    """A line on settings that one side's log, checkpoint or plan says, and the other's does not.
+
+    Args:
+        names: Of the settings.
+
+    Returns:
+        One line, or none.
+    """
+    return [f"{count(len(names), 'setting')} said by one alone: {listing(list(names), 3)}"] if names else []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracker_health.judge.compare.alignment import Alignment, By, aligned
-from tracker_health.judge.compare.changes import Change, TensorChanges, changes_of, tensor_changes
+from tracker_health.judge.compare.changes import Change, TensorChanges, changes_of, said_alone, tensor_changes
 from tracker_health.judge.compare.partings import Parting, Partings, partings_of
 from tracker_health.judge.compare.side import Side
 from tracker_health.report.brief import MOST_BYTES, Room, fitted
@@ -110,19 +110,19 @@ def compare(bad: Side, goods: Sequence[Side]) -> Comparison:
     """
     alignment = aligned([bad, *goods])
     partings = partings_of(bad, goods, alignment)
-    changes, same = changes_of(bad, goods)
+    changes = changes_of(bad, goods)
     own, others = bad.found, [one.found for one in goods]
     return Comparison(
         bad=bad,
         goods=tuple(goods),
         alignment=alignment,
-        changes=tuple(changes),
-        same=same,
+        changes=tuple(changes.found),
+        same=changes.same,
         partings=partings,
         tensors=tensor_changes(bad.evidence, goods[0].evidence),
         only_own=tuple(code for code in own if not any(code in one for one in others)),
         only_there=tuple(code for code in others[0] if code not in own and all(code in one for one in others)),
-        unsure=tuple(_unsure(bad, goods, alignment, partings)),
+        unsure=(*_unsure(bad, goods, alignment, partings), *said_alone(changes.alone)),
     )
 
 

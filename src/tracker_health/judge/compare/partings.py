@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tracker_health.evidence import SURELY, Series
+from tracker_health.evidence import SURELY, FloatArray, Series
 from tracker_health.judge.compare import margins
 from tracker_health.judge.compare.alignment import Alignment
 from tracker_health.judge.compare.paths import PARTS, Flags, Path, path_of
@@ -25,6 +25,7 @@ ROLES = (*_SETTINGS, *_MULTIPLES, *_TRAINING, *_VALIDATION, *_POLICY)
 """What is compared along the way, in the order in which one brings about the next."""
 
 _TINY = 1e-12
+_NEXT = 5  # points, of which most have to be outside
 _MOST = 40
 
 
@@ -52,7 +53,7 @@ class Parting:
         """``grad_norm parts at step 120: about 41, there 1.2``; a rate is what was set, and not about that."""
         finite = np.isfinite(self.own) and np.isfinite(self.there)
         own, there = contrast(self.own, self.there) if finite else (number(self.own), number(self.there))
-        about = "" if self.is_set else "about "
+        about = "" if self.is_set or not np.isfinite(self.own) else "about "
         return f"{printable(self.name, _NAME)} parts at {self.place}: {about}{own}, there {there}"
 
     def to_json(self) -> dict[str, Any]:
@@ -136,29 +137,46 @@ def _parting(
         return None
     mine, *theirs = (one for one in paths if one is not None)
     role = own.role or ""
-    part = _first_apart(mine, theirs, role)
+    bounds = _bounds(mine, theirs, role)
+    part = _first_apart(mine, theirs, bounds)
     if part is None:
         return False
-    position = start + (stop - start) * part / PARTS
     nearest = min(theirs, key=lambda one: _finite(abs(one.levels[part] - mine.levels[part])))
+    point = _first_point(own, at[0], start + (stop - start) * part / PARTS, (bounds[0][part], bounds[1][part]))
+    few = len(own) <= PARTS or not np.isfinite(own.values[point])
     return Parting(
         name=own.name,
         role=role,
-        position=position,
-        place=alignment.place(position, own, bad.evidence),
-        own=float(mine.levels[part]),
+        position=float(at[0][point]),
+        place=alignment.place(float(at[0][point]), own, bad.evidence),
+        own=float(own.values[point] if few else mine.levels[part]),
         there=float(nearest.levels[part]),
     )
+
+
+def _first_point(own: Series, at: FloatArray, begins: float, bounds: tuple[float, float]) -> int:
+    """The first point of a part from which on most of the next few are outside of the bounds, or not finite."""
+    inside = np.flatnonzero(at >= begins)
+    values = own.values[inside]
+    out = ~np.isfinite(values) | (values < bounds[0]) | (values > bounds[1])
+    for first in np.flatnonzero(out).tolist():
+        if 2 * int(out[first : first + _NEXT].sum()) > len(out[first : first + _NEXT]):
+            place = int(inside[first])
+            while place > 0 and not np.isfinite(own.values[place]) and not np.isfinite(own.values[place - 1]):
+                place -= 1  # a part counts as not finite from its half on
+            return place
+    return int(inside[0]) if len(inside) else len(own) - 1
 
 
 def _finite(value: float) -> float:
     return float(value) if np.isfinite(value) else float("inf")
 
 
-def _first_apart(mine: Path, theirs: Sequence[Path], role: str) -> int | None:
+def _first_apart(mine: Path, theirs: Sequence[Path], bounds: tuple[FloatArray, FloatArray]) -> int | None:
     """The first part of the first stretch in which a path is apart from the others for as long as counts."""
     both = mine.there & np.all([one.there for one in theirs], axis=0)
-    apart = both & (_outside(mine, theirs, role) | _broken_alone(mine, theirs))
+    outside = (mine.levels < bounds[0]) | (mine.levels > bounds[1])
+    apart = both & (outside | _broken_alone(mine, theirs))
     last = int(np.flatnonzero(both)[-1]) if both.any() else -1
     length = 0
     for part in range(PARTS):
@@ -175,22 +193,23 @@ def _broken_alone(mine: Path, theirs: Sequence[Path]) -> Flags:
     return found
 
 
-def _outside(mine: Path, theirs: Sequence[Path], role: str) -> Flags:
-    """Where a path is outside of the band by more than noise and what another seed brings."""
+def _bounds(mine: Path, theirs: Sequence[Path], role: str) -> tuple[FloatArray, FloatArray]:
+    """Between which levels a path is no farther from the others than noise and another seed bring; NaN where one of
+    them has none.
+    """
     levels, errors = np.array([one.levels for one in theirs]), np.array([one.errors for one in theirs])
     known = np.isfinite(mine.levels) & np.isfinite(levels).all(axis=0)
     unsure = SURELY * np.hypot(mine.errors, errors.max(axis=0))
     low, high = levels.min(axis=0), levels.max(axis=0)
-    if role in _SETTINGS or role in _MULTIPLES:
-        times = margins.OF_A_SETTING if role in _SETTINGS else margins.OF_A_MULTIPLE[role]
-        sure = 0.0 if role in _SETTINGS else unsure
-        above, below = mine.levels - sure > times * high, times * (mine.levels + sure) < low
-        some = np.maximum(np.abs(mine.levels), high) > _TINY
-        apart: Flags = known & some & (above | below)
-        return apart
-    margin = margins.OF_A_METRIC * _size([mine, *theirs], known) + unsure
-    far: Flags = known & ((mine.levels > high + margin) | (mine.levels < low - margin))
-    return far
+    if role in _SETTINGS:
+        times, unsure = margins.OF_A_SETTING, np.full(PARTS, _TINY)
+    elif role in _MULTIPLES:
+        times = margins.OF_A_MULTIPLE[role]
+    else:
+        margin = margins.of_a_metric(len(theirs)) * _size([mine, *theirs], known) + unsure
+        return np.where(known, low - margin, np.nan), np.where(known, high + margin, np.nan)
+    lowest, highest = np.where(low > 0, low / times, low * times), np.where(high > 0, high * times, high / times)
+    return np.where(known, lowest - unsure, np.nan), np.where(known, highest + unsure, np.nan)
 
 
 def _size(paths: Sequence[Path], known: Flags) -> float:

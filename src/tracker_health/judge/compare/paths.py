@@ -63,7 +63,8 @@ def path_of(series: Series, positions: FloatArray, start: float, stop: float) ->
     known = np.isfinite(levels)
     if not known.any():
         return Path(levels=levels, errors=levels, there=there, broken=broken)
-    between = there & ~known & ~_next_to_broken(broken, known)
+    broken |= _next_to_broken(broken, known) & there
+    between = there & ~known & ~broken
     levels[between] = np.interp(centres[between], centres[known], levels[known])
     noise = local_noise(values[finite])
     errors = _MEDIAN_ERROR * noise / np.sqrt(np.maximum(counts, 1.0))

@@ -2,92 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import hypot, isfinite
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any
 
 from tracker_health.diagnosis import Facts, cause_named
-from tracker_health.evidence import LIKELY, SURELY, Estimate, Series
-from tracker_health.facts.scores import HELD_OUT
-from tracker_health.judge.compare import margins
-from tracker_health.judge.compare.alignment import Alignment, By, aligned
+from tracker_health.errors import ConfigError
+from tracker_health.evidence import StepUnit
+from tracker_health.judge.compare.alignment import Alignment, By, aligned, main_series
 from tracker_health.judge.compare.changes import UNLIKE as _EACH_TIME
-from tracker_health.judge.compare.changes import Change, changes_of
+from tracker_health.judge.compare.changes import Change, Changes, changes_of, said_alone
+from tracker_health.judge.compare.ends import End, Ends
 from tracker_health.judge.compare.side import Side
-from tracker_health.judge.pass_reason import MAIN_ROLES, RISES
-from tracker_health.report.baseline import WHAT_IS_TRAINED
+from tracker_health.judge.pass_reason import MAIN_ROLES
+from tracker_health.report.baseline import OF_THE_DATA, WHAT_IS_TRAINED
+from tracker_health.report.brief import MOST_BYTES, Room, fitted
 from tracker_health.report.result import ProbeResult
 from tracker_health.rules.probe import Symptom
-from tracker_health.text import contrast, listing, printable, sentence, short_name
+from tracker_health.text import clipped, listing, printable, sentence
 from tracker_health.words.repairs import Answer, RepairMark
 from tracker_health.words.verdict import Verdict
 
 SCHEMA = "tracker-health/repair/1"
-_BY_VALIDATION = ("val_loss", *HELD_OUT)
+BRIEF = "tracker-health/repair-brief/1"
 _SHARE = 0.9  # of the length of the shorter run: what ends earlier is not at the same place
-_END = 0.2  # of the compared part: the levels that are its end
-_NOTHING = 1e-9
 _BY_STEPS = Alignment(by=By.STEP)
 _SHOWN, _MESSAGE, _MOST_CHANGES = 80, 300, 3
-
-Better = Literal["better", "as before", "worse"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class End:
-    """A metric at the end of the part that both runs have. ``old`` and ``new``: its levels there, NaN where it is not
-    finite; ``noise``: what the difference has to exceed, in the unit of the metric.
-    """
-
-    name: str
-    role: str
-    old: float
-    new: float
-    noise: float
-    place: str
-
-    @property
-    def outcome(self) -> Better:
-        """Whether the new level is better beyond the noise."""
-        if isfinite(self.old) is not isfinite(self.new):
-            return "better" if isfinite(self.new) else "worse"
-        gain = (self.new - self.old) * (1.0 if self.role in RISES else -1.0)
-        if not isfinite(gain) or abs(gain) <= self.noise:
-            return "as before"
-        return "better" if gain > 0 else "worse"
-
-    @property
-    def said(self) -> str:
-        """``val_loss ends better: about 0.31 at step 900, before 1.2``."""
-        both = isfinite(self.old) and isfinite(self.new)
-        old, new = contrast(self.old, self.new) if both else (_shown(self.old), _shown(self.new))
-        return f"{short_name(self.name)} ends {self.outcome}: about {new} at {self.place}, before {old}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; a level that is not finite is null."""
-        levels = {"old": self.old, "new": self.new, "noise": self.noise}
-        plain = {key: one if isfinite(one) else None for key, one in levels.items()}
-        return {
-            "metric": printable(self.name),
-            "role": self.role,
-            "outcome": self.outcome,
-            "place": self.place,
-            **plain,
-        }
-
-
-def _shown(value: float) -> str:
-    return contrast(value)[0] if isfinite(value) else "not finite"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Repair:
     """Whether ``new`` repairs ``old``. ``cause``: the old one's, or the name of its worst finding. ``because``: the
-    reason, a sentence. ``added``: findings of the new run alone that are as severe. ``ends``: the metrics at the end.
-    ``not_compared``: what could not be, each with the reason. ``changes``: what was set otherwise.
+    reason, a sentence. ``added``: findings of the new run alone that are as severe, ``also``: that are less severe.
+    ``ends``: the metrics at the end. ``not_compared``: what could not be, each with the reason. ``changes``: what was
+    set otherwise.
     """
 
     old: Side
@@ -96,6 +44,7 @@ class Repair:
     because: str
     cause: str = ""
     added: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     ends: tuple[End, ...] = ()
     not_compared: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
@@ -129,9 +78,29 @@ class Repair:
             "cause": self.cause,
             "change": self.change,
             "added": list(self.added),
+            "also_found": list(self.also),
             "ends": [one.to_json() for one in self.ends],
             "settings": [one.to_json() for one in self.changes],
             "not_compared": list(self.not_compared),
+        }
+
+    def brief(self, most: int = MOST_BYTES) -> dict[str, Any]:
+        """The same in few bytes of JSON, for a context. ``most``: so many."""
+        return fitted(self._in_brief, most)
+
+    def _in_brief(self, room: Room) -> dict[str, Any]:
+        def few(texts: Iterable[str]) -> list[str]:
+            return [clipped(one, room.sentence) for one in list(texts)[: min(3, room.findings)]]
+
+        return {
+            "schema": BRIEF,
+            "answer": str(self.answer),
+            "because": clipped(self.because, room.text),
+            "cause": self.cause,
+            "change": clipped(self.change, room.sentence),
+            "ends": few(one.said for one in self.ends),
+            "new": few((*self.added, *self.also)),
+            "not_compared": few(self.not_compared),
         }
 
 
@@ -150,8 +119,16 @@ def judge_repair(old: Side, new: Side, seeds: Sequence[Side] = ()) -> Repair:
 
     Returns:
         The answer with its reason.
+
+    Raises:
+        ConfigError: one of ``seeds`` is set otherwise than the new run.
     """
-    changes, _ = changes_of(old, [new])
+    for seed in seeds:
+        unlike = [one for one in changes_of(seed, [new]).found if one.source == "params" and one.known != _EACH_TIME]
+        if unlike:
+            message = f"{seed.shown} is no other seed of {new.shown}: {unlike[0].said}"
+            raise ConfigError(message, "name runs that differ in their seed alone")
+    changes = changes_of(old, [new])
     cause = old.report.cause or (old.head.name if old.head is not None else "")
     said = _Judging(old, new, seeds, changes)
     answer, because = said.answer()
@@ -164,21 +141,23 @@ def judge_repair(old: Side, new: Side, seeds: Sequence[Side] = ()) -> Repair:
         added=tuple(said.added),
         ends=tuple(said.ends),
         not_compared=tuple(said.not_compared),
-        changes=tuple(changes),
+        also=tuple(said.also),
+        changes=tuple(changes.found),
     )
 
 
 class _Judging:
     """The steps to an answer, each of which may end it."""
 
-    def __init__(self, old: Side, new: Side, seeds: Sequence[Side], changes: Sequence[Change]) -> None:
-        self.old, self.new, self.seeds, self.changes = old, new, seeds, changes
+    def __init__(self, old: Side, new: Side, seeds: Sequence[Side], changes: Changes) -> None:
+        self.old, self.new, self.seeds, self.changes = old, new, seeds, changes.found
         self.alignment = aligned([old, new])
-        self.not_compared: list[str] = []
-        if not any(not one.known.startswith(_EACH_TIME) for one in changes):
-            self.not_compared.append("no setting is known to differ: if the code does not, this may be the seed alone")
-        self.ends = list(self._ends())
-        self.added = list(self._added())
+        self.not_compared: list[str] = said_alone(changes.alone)
+        if all(one.known.startswith(_EACH_TIME) for one in changes.found):
+            self.not_compared.append("the code: no setting is known to differ, and the seed alone may do this")
+        self.ends, unlike = Ends(old=old, new=new, seeds=seeds, alignment=self.alignment).found()
+        self.not_compared += unlike
+        self.added, self.also = self._new_findings()
 
     def answer(self) -> tuple[Answer, str]:
         """The answer and its reason, without a full stop."""
@@ -220,8 +199,9 @@ class _Judging:
         if self.new.report.verdict in (Verdict.ERROR, Verdict.SKIP):
             return f"the new run could not be judged: {printable(self.new.report.summary)}"
         own, there = self.old.evidence.info.params, self.new.evidence.info.params
-        for name in WHAT_IS_TRAINED:
-            if name in own and name in there and own[name] != there[name]:
+        for name in sorted(own):
+            is_trained = name in WHAT_IS_TRAINED or OF_THE_DATA.search(name)
+            if is_trained and name in there and own[name] != there[name]:
                 values = f"{printable(own[name], _SHOWN)} and {printable(there[name], _SHOWN)}"
                 return f"other data or another model: {name} is {values}"
         return ""
@@ -241,7 +221,7 @@ class _Judging:
             return f"another effect of {named.name} is there: {effects[0].code} {effects[0].name}"
         facts = Facts(self.new.evidence, self.new.report.results)
         defined = [one for one in named.defines if one.seen(facts)]
-        return f"what {named.name} is known by is still there: {defined[0].looks_at}" if defined else ""
+        return f"a sign of {named.name} is still there: {defined[0].name}" if defined else ""
 
     def _why_not_compared(self) -> str:
         """Why the absence of the old finding says nothing."""
@@ -249,7 +229,7 @@ class _Judging:
         skipped = {one.code: one.reason for one in self.new.report.skipped}
         if code in skipped and not (self._is_done_as_said or self._is_of_what_is_gone):
             return f"{code} {self._head.name} could not be looked for in the new run: {printable(skipped[code])}"
-        short = self._is_shorter()
+        short = self._is_shorter() or self._ends_before_it()
         if short:
             return short
         if not self.ends and self._is_about_the_end:
@@ -284,11 +264,27 @@ class _Judging:
         own, there = (self.alignment.shown(one) for one in (new, old))
         return f"the new run is shorter: it ends at {own}, the old one at {there}"
 
-    def _added(self) -> Iterator[str]:
-        """Findings of the new run alone that are as severe as what the old one is to be rid of."""
+    def _ends_before_it(self) -> str:
+        """Whether the new run has fewer steps than the old one had when it went wrong, whatever share of a plan that
+        is.
+        """
+        wrong, now = min(self._head.steps, default=0), _reach(self.new, _BY_STEPS)
+        units = {_unit_of(one) for one in (self.old, self.new)}
+        if now is None or now >= wrong or len(units) > 1 or self._is_about_the_plan:
+            return ""
+        return f"the new run ends at step {now:.0f}, before the old one went wrong, at step {wrong}"
+
+    @property
+    def _is_about_the_plan(self) -> bool:
+        return self._head.symptom in (Symptom.UNDERTRAINED, Symptom.SCHEDULE)
+
+    def _new_findings(self) -> tuple[list[str], list[str]]:
+        """Findings of the new run alone: those that are as severe as what the old one is to be rid of, and the rest."""
+        found: tuple[list[str], list[str]] = ([], [])
         for code, one in self.new.found.items():
-            if code not in self.old.found and self._is_as_severe(one):
-                yield f"{code} {one.name}"
+            if code not in self.old.found:
+                found[not self._is_as_severe(one)].append(f"{code} {one.name}")
+        return found
 
     def _is_as_severe(self, finding: ProbeResult) -> bool:
         head = self.old.head
@@ -299,67 +295,10 @@ class _Judging:
         """Whether a run without this fault has to end better: where it is seen in a curve, and not in weights alone."""
         return bool(self._head.about)
 
-    def _ends(self) -> Iterator[End]:
-        """The main metrics at the end of what both runs have: held-out ones first."""
-        held_out = [role for role in _BY_VALIDATION if self._has(role)]
-        others = [role for role in MAIN_ROLES if role not in _BY_VALIDATION and self._has(role)]
-        for role in [*held_out, *others]:
-            end = self._end_of(role)
-            if end is not None:
-                yield end
 
-    def _has(self, role: str) -> bool:
-        return all(one.evidence.find(role) is not None for one in (self.old, self.new))
-
-    def _end_of(self, role: str) -> End | None:
-        own, there = (one.evidence.by_role[role].clean() for one in (self.old, self.new))
-        if own.name != there.name:
-            self.not_compared.append(f"{role}: {short_name(own.name)} and {short_name(there.name)} are two metrics")
-            return None
-        at = [self.alignment.positions(series, one.evidence) for series, one in ((own, self.old), (there, self.new))]
-        if not all(len(one) for one in at):
-            return None
-        stop = min(float(one.max()) for one in at)
-        levels = [_level(series.values, where, stop) for series, where in ((own, at[0]), (there, at[1]))]
-        if self._hides_nan(own):
-            levels[0] = Estimate(float("nan"), 0.0)
-        return End(
-            name=own.name,
-            role=role,
-            old=levels[0].value,
-            new=levels[1].value,
-            noise=self._noise(role, levels, stop),
-            place=self.alignment.place(stop, there, self.new.evidence),
-        )
-
-    def _hides_nan(self, series: Series) -> bool:
-        """Whether the old run became NaN, and one number is logged in its place to the end."""
-        head = self.old.head
-        if head is None or head.symptom != Symptom.NONFINITE or not head.steps:
-            return False
-        after = series.values[series.steps >= min(head.steps)]
-        return len(after) > 1 and bool(np.all(after == after[-1]))
-
-    def _noise(self, role: str, levels: Sequence[Estimate], stop: float) -> float:
-        """What two ends differ by without any change: the scatter of seeds that were given, else the run's own, and
-        what another seed brings.
-        """
-        own = LIKELY * hypot(levels[0].error, levels[1].error)
-        ends = [levels[1].value, *self._ends_of_seeds(role, stop)]
-        if len(ends) > 1 and np.isfinite(ends).all():
-            return max(own, SURELY * float(np.std(ends, ddof=1)))
-        curves = [one.falling(role) for one in (self.old, self.new)]
-        descents = [abs(curve.descent.value) for curve in curves if curve is not None]
-        size = max((abs(one.value) for one in levels if isfinite(one.value)), default=0.0)
-        of_seeds = min(margins.OF_AN_END * max(descents, default=0.0), margins.OF_A_LOW_END * size)
-        return max(own, of_seeds, margins.OF_A_LEVEL * size, _NOTHING)
-
-    def _ends_of_seeds(self, role: str, stop: float) -> Iterator[float]:
-        for side in self.seeds:
-            series = side.evidence.find(role)
-            if series is not None and len(series):
-                clean = series.clean()
-                yield _level(clean.values, self.alignment.positions(clean, side.evidence), stop).value
+def _unit_of(side: Side) -> StepUnit | None:
+    series = main_series(side.evidence)
+    return None if series is None else series.step_unit
 
 
 def _reach(side: Side, alignment: Alignment) -> float | None:
@@ -371,15 +310,3 @@ def _reach(side: Side, alignment: Alignment) -> float | None:
         and len(at := alignment.positions(series.clean(), side.evidence))
     ]
     return max(found, default=None)
-
-
-def _level(values: np.ndarray, at: np.ndarray, stop: float) -> Estimate:
-    """The level of the last part up to a place; NaN where half of it is not finite."""
-    begins = float(at.min())
-    here = values[(at <= stop) & (at >= stop - _END * (stop - begins))]
-    few = here if len(here) >= 1 else values[at <= stop][-1:]
-    finite = few[np.isfinite(few)]
-    if 2 * len(finite) <= len(few):
-        return Estimate(float("nan"), 0.0)
-    spread = float(np.median(np.abs(finite - np.median(finite)))) * 1.4826
-    return Estimate(float(np.median(finite)), 1.2533 * spread / float(np.sqrt(len(finite))))
