@@ -1,0 +1,63 @@
+"""The histories of a run of trackio's, from its rows.
+
+A row maps names to values, as rows of W&B do, whose way of logging trackio has taken over: nested dictionaries, media,
+``"NaN"`` as text, and the trainer's own ``train/global_step`` next to the steps that are counted.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tracker_health.errors import ReadError
+from tracker_health.evidence import Series
+from tracker_health.readers.files.json_lines import MAX_FIELDS, parse_json
+from tracker_health.stores.trackio.database import Layout, rows_of, seconds_of
+from tracker_health.stores.wandb.values import STEP, TIME, Histories, flattened, is_metric, number
+
+MAX_ROWS = 3_000_000
+SOURCE = "trackio"
+
+
+def names_in(connection: sqlite3.Connection, layout: Layout, key: str) -> tuple[tuple[str, ...], int]:
+    """The metrics of a run that have a number somewhere, sorted; and how many of its rows could be read.
+
+    Raises:
+        ReadError: there are too many of them, or too many rows.
+    """
+    found: set[str] = set()
+    rows = 0
+    for row in _parsed(connection, layout, key):
+        rows += 1
+        found.update(name for name, value in flattened(row) if name not in found and number(value) is not None)
+        if len(found) > MAX_FIELDS:
+            raise ReadError(f"it has more than the {MAX_FIELDS} names that are read")
+    return tuple(sorted(name for name in found if is_metric(name))), rows
+
+
+def series_in(
+    connection: sqlite3.Connection, layout: Layout, key: str, names: tuple[str, ...], roles: Mapping[str, str]
+) -> tuple[Series, ...]:
+    """The histories of the metrics that have a role.
+
+    Raises:
+        ReadError: they are too long.
+    """
+    histories = Histories(names, roles, SOURCE)
+    for row in _parsed(connection, layout, key):
+        histories.add(row)
+    return histories.series()
+
+
+def _parsed(connection: sqlite3.Connection, layout: Layout, key: str) -> Iterator[dict[str, Any]]:
+    """The rows as W&B's would be; without those that are no JSON object."""
+    for number_of_row, (step, said, values) in enumerate(rows_of(connection, layout, key)):
+        if number_of_row >= MAX_ROWS:
+            raise ReadError(f"it has more than the {MAX_ROWS} rows that are read")
+        try:
+            row = parse_json(values)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            yield {**row, STEP: step, TIME: seconds_of(said)}
