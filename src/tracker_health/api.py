@@ -143,6 +143,7 @@ def annotate(
     dry_run: bool = False,
     force: bool = False,
     sidecar: bool = False,
+    alert: bool = False,
     rejudge: bool = False,
     notify: bool = False,
 ) -> Outcome:
@@ -156,6 +157,7 @@ def annotate(
         dry_run: Judge, and give the annotations without writing them.
         force: Judge and write even if nothing has changed.
         sidecar: Of a W&B run on this machine write only the files, and leave its log alone.
+        alert: Alert on trackio's pages also of a run that ended more than a day ago.
         rejudge: Judge again where only the rules have changed; else a run that has ended keeps its verdict.
         notify: The caller sends the message that the outcome may have as ``notice``; without it none is due.
 
@@ -172,6 +174,7 @@ def annotate(
         dry_run=dry_run,
         force=force,
         sidecar=sidecar,
+        alert=alert,
         rejudge=rejudge,
         notify=notify,
     )
@@ -198,6 +201,7 @@ def annotate_many(
     dry_run: bool = False,
     force: bool = False,
     sidecar: bool = False,
+    alert: bool = False,
     rejudge: bool = False,
     workers: int = 1,
     executor: Executor | None = None,
@@ -213,6 +217,7 @@ def annotate_many(
         dry_run: Judge, and give the annotations without writing them.
         force: Judge and write even if nothing has changed.
         sidecar: Of a W&B run on this machine write only the files, and leave its log alone.
+        alert: Alert on trackio's pages also of a run that ended more than a day ago.
         rejudge: Judge again where only the rules have changed; else a run that has ended keeps its verdict.
         workers: Threads. With more than one, outcomes come in the order in which they are ready.
         executor: Does the runs instead, one a task, perhaps in other processes or on other machines. They open the runs
@@ -236,6 +241,7 @@ def annotate_many(
         dry_run=dry_run,
         force=force,
         sidecar=sidecar,
+        alert=alert,
         rejudge=rejudge,
         report_to=None if report_to is None else Path(report_to),
         notify=notify,

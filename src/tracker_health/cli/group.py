@@ -62,7 +62,7 @@ _MANY = 12  # options, from which a command's help shows those alone that most c
 _RARE = frozenset({
     "segment", "mode", "where", "workers", "config_file", "preset_name", "select", "checkpoint", "metrics", "settings",
     "tracking_uri", "max_download", "stale_after", "order", "rejudge", "form", "quiet", "force", "sidecar", "dask",
-    "rate", "everywhere",
+    "alert", "rate", "everywhere",
 })  # fmt: skip
 """Options, by parameter, that only --help-all shows of such a command."""
 

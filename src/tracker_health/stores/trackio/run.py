@@ -11,24 +11,26 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from tracker_health.errors import ReadError, RunNotFound, StillRunning, StoreRefused, WriteError
 from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
 from tracker_health.evidence.kin import Kin, settings_of_kin
-from tracker_health.judge.annotations import EXIT
+from tracker_health.judge.annotations import EXIT, PENDING, Annotations
 from tracker_health.readers.files.json_lines import parse_json
 from tracker_health.readers.files.regular_file import read_regular
 from tracker_health.report.resume_point import Shelf
 from tracker_health.run_files.tree import FileEvidence, Tracked
-from tracker_health.stores.base import RunRecord
+from tracker_health.stores.base import Cleared, RunRecord
 from tracker_health.stores.common.atomic_files import is_leftover, refuse_links, remove_leftovers, replace_file
 from tracker_health.stores.common.exits import ending_seen
 from tracker_health.stores.common.locks import locked
 from tracker_health.stores.common.ownership import OUR_FILES
-from tracker_health.stores.common.record import Mark, Written, of_run, text_of
+from tracker_health.stores.common.record import DIGEST, Mark, Written, of_run, text_of
 from tracker_health.stores.common.tracked_run import TrackedRun
+from tracker_health.stores.trackio.alerts import LEVELS, Alert, alert_of, ours_in, put
 from tracker_health.stores.trackio.database import Database, RunRow
 from tracker_health.stores.trackio.history import SOURCE, names_in, series_in
 from tracker_health.stores.trackio.marks import OWN_FOLDER, MarksTable, folder_of
@@ -37,6 +39,8 @@ from tracker_health.text import count, printable
 
 QUIET_SECONDS = 600.0
 """A run from which something came in this time is believed to be running."""
+LATE_SECONDS = 86_400.0
+"""A run that ended longer ago gets no alert, unless that is asked for: nobody waits for it."""
 _ACTIVE = "ACTIVE"
 _GROUP, _USER = "_Group", "_Username"
 _HISTORIES = frozenset({"train_loss", "val_loss"})
@@ -51,6 +55,7 @@ class TrackioRun(TrackedRun):
         self._database, self._row, self._over = database, row, over
         self._table = MarksTable(database.path)
         self._folder = folder_of(database.path, row.key)
+        self._alert: Alert | None = None
 
     @cached_property
     def record(self) -> RunRecord:
@@ -220,10 +225,49 @@ class TrackioRun(TrackedRun):
         except OSError as error:
             raise WriteError(f"{shown}: {error.strerror}") from error
 
+    def write(self, annotations: Annotations) -> tuple[str, ...]:
+        """With the alert: before the digest says that all is there."""
+        wanted = alert_of(annotations, self._folder)
+        self._alert, left_out = self._as_it_is_due(wanted)
+        return (*super().write(annotations), *left_out)
+
+    def _as_it_is_due(self, wanted: Alert | None) -> tuple[Alert | None, tuple[str, ...]]:
+        """The alert, if it is not too late for one; and why there is none. One that is there is always replaced."""
+        if wanted is None:
+            return None, ()
+        if "alerts" not in self._database.layout.tables:
+            return None, ("the alert (this trackio database has no table for it)",)
+        late = self._row.last is not None and time.time() - self._row.last > LATE_SECONDS
+        if late and not self.alerts_late and not ours_in(self._database, self._row):
+            return None, ()
+        return wanted, ()
+
+    def lacks_alert(self) -> bool:
+        recorded = self.recorded() if self.alerts_late else None
+        is_worth_one = recorded is not None and recorded.verdict in LEVELS
+        return is_worth_one and "alerts" in self._database.layout.tables and not ours_in(self._database, self._row)
+
+    def clear(self, *, acks: bool = False) -> Cleared:
+        """Also an alert whose marks are gone, as where trackio moved its run to another project."""
+        found = super().clear(acks=acks)
+        if not ours_in(self._database, self._row):
+            return found
+        with self.writing(f"the alert could not be taken off {self.record.shown}"):
+            put(self._database, self._row, None)
+        return replace(found, found=True)
+
     def set_marks(self, changes: Mapping[str, Any]) -> frozenset[str]:
+        """The alert comes before the digest says that all is there, and goes before that is taken off."""
+        digest = changes.get(DIGEST, PENDING)
+        if digest is None or not digest.startswith(PENDING):
+            self._put_alert(None if digest is None else self._alert)
         self._table.change(self._row.key, changes)
         self.look()
         return frozenset()
+
+    def _put_alert(self, alert: Alert | None) -> None:
+        if ours_in(self._database, self._row) != ([] if alert is None else [alert]):
+            put(self._database, self._row, alert)
 
     def list_files(self) -> Mapping[str, str]:
         refuse_links(self._folder / name for name in sorted(OUR_FILES | Written.of(self._marks).all_files))
