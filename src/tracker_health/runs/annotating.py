@@ -222,7 +222,7 @@ def _keep_verdict(job: _Job) -> Outcome | None:
         return None
     summary = note or "unchanged since the last annotation: not judged again"
     if recorded.verdict is not Verdict.SKIP:  # a run with nothing to judge gets no report
-        summary += f"; its report is in health/{REPORT_FILE}"
+        summary += f"; its report is in {job.run.record.placing(REPORT_FILE)}"
     summary = printable(f"{recorded.headline} ({summary})" if recorded.headline else summary, 1000)
     kept = _keep(job, recorded.verdict, summary)
     report = kept.report.answered(job.run.acknowledgements(), time.time(), recorded.codes, recorded.cause)

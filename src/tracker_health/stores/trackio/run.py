@@ -73,7 +73,6 @@ class TrackioRun(TrackedRun):
             last_step=row.last_step,
             state=lambda: self._state,
             evidence=lambda: self._state,
-            why_not_asked="trackio has nowhere to ask: a training that tracker-health watches stops by itself",
             identity=self._identity,
             started=row.first,
             ended=row.last,
