@@ -122,10 +122,10 @@ class TrackioHarness:
     def before_read(self, action):
         series_in = history.series_in
 
-        def read(connection, layout, key, names, roles):
+        def read(connection, layout, row, names, roles):
             for name in roles:
                 action(name)
-            return series_in(connection, layout, key, names, roles)
+            return series_in(connection, layout, row, names, roles)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(trackio_run, "series_in", read)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tracker_health.errors import ReadError
-from tracker_health.evidence import Series
+from tracker_health.evidence import Series, StepUnit
 from tracker_health.readers.files.json_lines import MAX_FIELDS, parse_json
-from tracker_health.stores.trackio.database import Layout, rows_of, seconds_of
+from tracker_health.stores.trackio.database import Layout, RunRow, rows_of, seconds_of
 from tracker_health.stores.wandb.values import STEP, TIME, Histories, flattened, is_metric, number
 
 MAX_ROWS = 3_000_000
@@ -37,17 +38,23 @@ def names_in(connection: sqlite3.Connection, layout: Layout, key: str) -> tuple[
 
 
 def series_in(
-    connection: sqlite3.Connection, layout: Layout, key: str, names: tuple[str, ...], roles: Mapping[str, str]
+    connection: sqlite3.Connection, layout: Layout, run: RunRow, names: tuple[str, ...], roles: Mapping[str, str]
 ) -> tuple[Series, ...]:
-    """The histories of the metrics that have a role.
+    """The histories of the metrics that have a role. Where each row has the next step, trackio has counted its rows;
+    else they are steps that the training gave.
 
     Raises:
         ReadError: they are too long.
     """
     histories = Histories(names, roles, SOURCE)
-    for row in _parsed(connection, layout, key):
+    for row in _parsed(connection, layout, run.key):
         histories.add(row)
-    return histories.series()
+    found = histories.series()
+    if run.last_step + 1 == run.rows:
+        return found
+    return tuple(
+        replace(one, step_unit=StepUnit.UNKNOWN) if one.step_unit is StepUnit.LOG_CALL else one for one in found
+    )
 
 
 def _parsed(connection: sqlite3.Connection, layout: Layout, key: str) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """A run of a local project of trackio's: read from its database; the verdict becomes marks of ours, files and an alert.
 
 trackio records no end of a run. One from which something came lately counts as running, unless a hook or the launcher
-saw its end; of all others nothing says how they ended.
+saw its end. So does one that has not come to the end of its plan, until it was silent for too long. Of all others
+nothing says how they ended.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ QUIET_SECONDS = 600.0
 """A run from which something came in this time is believed to be running."""
 LATE_SECONDS = 86_400.0
 """A run that ended longer ago gets no alert, unless that is asked for: nobody waits for it."""
-_ACTIVE = "ACTIVE"
+_ACTIVE, _UNFINISHED = "ACTIVE", "UNFINISHED"
+"""Something came lately; nothing did, and the run has not come to the end of its plan."""
 _GROUP, _USER = "_Group", "_Username"
 _HISTORIES = frozenset({"train_loss", "val_loss"})
 
@@ -156,7 +158,11 @@ class TrackioRun(TrackedRun):
             started=self._row.first,
             ended=self._row.last,
         )
-        return FileEvidence().evidence(self.ref, request, tracked, problems=problems)
+        evidence = FileEvidence().evidence(self.ref, request, tracked, problems=problems)
+        progress = evidence.progress
+        if self._is_active or self._is_ended or progress is None or progress.is_whole:
+            return evidence
+        return replace(evidence, info=replace(evidence.info, status=_UNFINISHED))
 
     def _names(self) -> tuple[tuple[str, ...], list[Problem]]:
         layout, key = self._database.layout, self._row.key
@@ -172,8 +178,8 @@ class TrackioRun(TrackedRun):
     def _histories(self, names: tuple[str, ...], roles: Mapping[str, str]) -> tuple[Series, ...]:
         if not roles:
             return ()
-        layout, key = self._database.layout, self._row.key
-        return self._database.read(lambda connection: series_in(connection, layout, key, names, roles))
+        layout = self._database.layout
+        return self._database.read(lambda connection: series_in(connection, layout, self._row, names, roles))
 
     def saved(self, request: Request) -> Shelf | None:  # noqa: ARG002 - trackio keeps no checkpoints of its own
         return None
