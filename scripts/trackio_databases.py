@@ -12,6 +12,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,11 @@ def main(folder: Path) -> None:
         )
         made = Path(place, "project.db")
         small = Path(place, "small.sqlite")
-        with sqlite3.connect(made) as database:
+        with closing(sqlite3.connect(made)) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             database.execute("VACUUM INTO ?", (str(small),))
+        with closing(sqlite3.connect(small)) as database:
+            database.execute("PRAGMA journal_mode = WAL")  # as trackio has it
         folder.mkdir(parents=True, exist_ok=True)
         content = gzip.compress(small.read_bytes(), mtime=0)
         (folder / f"{version('trackio')}.db.gz").write_bytes(content)

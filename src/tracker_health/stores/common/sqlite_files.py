@@ -60,13 +60,17 @@ def is_sqlite(path: Path) -> bool:
 
 
 @contextmanager
-def reading(path: Path, seconds: float = _LOOKING_SECONDS) -> Iterator[sqlite3.Connection]:
+def reading(
+    path: Path, seconds: float = _LOOKING_SECONDS, *, at_rest: bool | None = None
+) -> Iterator[sqlite3.Connection]:
     """A connection that writes nothing, and that no query keeps for longer than that: the file may be anybody's.
 
-    What its process writes in between is waited for in no way: see ``is_at_rest``.
+    ``at_rest``: as ``is_at_rest`` said. Such a database is read as if nobody wrote to it: whoever expects that looks
+    at its ``state_of`` before and after.
     """
     # SQLite would make a log for a database that has one when it is in use.
-    source = f"{read_only(path)}{'&immutable=1' if is_at_rest(path) else ''}"
+    alone = is_at_rest(path) if at_rest is None else at_rest
+    source = f"{read_only(path)}{'&immutable=1' if alone else ''}"
     if has_log(path) and not _opens(source) and (copy := private_copy(path)) is not None:
         source = copy.path.as_uri()
     with _opened(source) as connection:
@@ -77,7 +81,7 @@ def reading(path: Path, seconds: float = _LOOKING_SECONDS) -> Iterator[sqlite3.C
 
 
 def is_at_rest(path: Path) -> bool:
-    """Whether a database is one that has a log when it is in use, and has none: it is read as if nobody wrote to it."""
+    """Whether a database is one that has a log when it is in use, and has none now."""
     is_logging = _beginning(path)[_FORMAT_AT : _FORMAT_AT + 1] == _WITH_LOG
     return is_logging and not Path(f"{path}-wal").exists()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +27,7 @@ MAX_ROW_BYTES = 2**20
 _MAX_VALUE_BYTES = 2**26
 _MAX_NAME_BYTES = 2_000
 _READING_SECONDS = 60.0
-_TRIES = 5
+_TRIES, _PAUSE_SECONDS = 20, 0.05
 _MOST_RUNS = 100_000
 _MOST_NAMED = 5
 _NEEDED = {"metrics": frozenset({"id", "timestamp", "run_name", "step", "metrics"})}
@@ -116,6 +117,8 @@ class Database:
         try:
             return self._read(query)
         except sqlite3.Error as error:
+            if "locked" in str(error):
+                raise ReadError(f"{shown} cannot be read: another process holds it", "try again later") from None
             what = "it took too long" if "interrupted" in str(error) else printable(error, 200)
             hint = "copy it from where it was written, with the -wal and -shm files next to it"
             raise ReadError(f"{shown} cannot be read: {what}", hint) from None
@@ -124,16 +127,18 @@ class Database:
         for _ in range(_TRIES):
             before, at_rest = state_of(self.path), is_at_rest(self.path)
             try:
-                with reading(self.path, _READING_SECONDS) as connection:
+                with reading(self.path, _READING_SECONDS, at_rest=at_rest) as connection:
                     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
                     connection.execute("BEGIN")
                     found = query(connection)
-            except sqlite3.Error:
-                if not at_rest or state_of(self.path) == before:
+            except sqlite3.Error as error:
+                came_or_went = _is_of_opening(error) and not at_rest
+                if state_of(self.path) == before and not came_or_went:
                     raise
             else:
                 if not at_rest or state_of(self.path) == before:
                     return found
+            time.sleep(_PAUSE_SECONDS)  # it was written to meanwhile, or its log came or went
         raise sqlite3.OperationalError("it is written to all the time")
 
     def runs(self) -> list[RunRow]:
@@ -207,6 +212,10 @@ def rows_of(connection: sqlite3.Connection, layout: Layout, key: str) -> Iterato
     )
     for step, said, values in connection.execute(query, (key, MAX_ROW_BYTES, _MAX_NAME_BYTES)):
         yield step if isinstance(step, int) else 0, str(said), as_bytes(values)
+
+
+def _is_of_opening(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CANTOPEN
 
 
 def as_bytes(value: object) -> bytes:

@@ -57,6 +57,8 @@ class MarksTable:
             with reading(self.path) as connection:
                 return {name: value for name, value in connection.execute(query, limits) if _is_mark(name, value)}
         except sqlite3.Error as error:
+            if not self.path.exists():  # someone took the last mark off meanwhile
+                return {}
             raise ReadError(f"{printable(self.path)} cannot be read: {printable(error, 200)}", _SAVED) from None
 
     def change(self, run: str, changes: Mapping[str, Any]) -> None:
