@@ -236,10 +236,6 @@ def test_sweep_and_summary_of_a_project(folder, project, capsys):
         (["ALTER TABLE metrics RENAME COLUMN step TO at"], "lacks step"),
         (["DROP TABLE metrics", "CREATE TABLE other (x)"], "lacks id, metrics, run_name, step, timestamp"),
         (
-            ["DROP TABLE metrics", "CREATE VIRTUAL TABLE metrics USING fts5(id, timestamp, run_name, step, metrics)"],
-            "lacks",
-        ),
-        (
             [
                 "ALTER TABLE metrics RENAME TO old",
                 "CREATE TABLE metrics (id, run_id, timestamp, run_name, step AS (1), metrics)",
