@@ -206,13 +206,14 @@ def cli() -> None:
     """Did that training run work? tracker-health judges it and says why: tracker-health PATH.
 
     It reads what a run left: metrics, optimizer state, weights and logs. It gives a verdict with one cause, and writes
-    it onto the run in MLflow or Weights & Biases.
+    it onto the run in MLflow, Weights & Biases or trackio.
 
     \b
     RUN is one of
       a folder with checkpoints and logs, wandb/offline-run-..., mlflow.db
       an MLflow run: RUN_ID, mlflow:RUN_ID, runs:/RUN_ID
       a W&B run: wandb:ENTITY/PROJECT/RUN
+      a trackio run: trackio:PROJECT/RUN
       the address of a run's page
       to check only: https://host/last.ckpt, s3://bucket/last.ckpt
       -  for a list from standard input, one per line, # for comments

@@ -32,7 +32,7 @@ _REST = 20.0
 """So many times as long as a look took nothing is asked or fetched again: a long history costs its server little."""
 _MOST_CHARACTERS = 600
 _COMPARED = "CMP001"
-_OUR_TRACKERS = frozenset({"mlflow", "wandb"})
+_OUR_TRACKERS = frozenset({"mlflow", "wandb", "trackio"})
 
 
 class Follower:

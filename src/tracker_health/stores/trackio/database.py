@@ -20,7 +20,7 @@ from tracker_health.errors import ReadError, RunNotFound
 from tracker_health.stores.common.sqlite_files import is_at_rest, is_sqlite, reading, state_of
 from tracker_health.text import printable
 
-ENDING = ".db"
+ENDING, INBOX_FOLDER = ".db", "inbox"
 TRIED = "0.20 to 0.43"
 """The versions of trackio whose databases were tried."""
 MAX_ROW_BYTES = 2**20

@@ -32,7 +32,7 @@ from tracker_health.stores.common.ownership import OUR_FILES
 from tracker_health.stores.common.record import DIGEST, Mark, Written, of_run, text_of
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.trackio.alerts import LEVELS, Alert, alert_of, ours_in, put
-from tracker_health.stores.trackio.database import Database, RunRow
+from tracker_health.stores.trackio.database import INBOX_FOLDER, Database, RunRow
 from tracker_health.stores.trackio.history import SOURCE, names_in, series_in
 from tracker_health.stores.trackio.marks import OWN_FOLDER, MarksTable, folder_of
 from tracker_health.stores.wandb.values import params_of
@@ -117,10 +117,13 @@ class TrackioRun(TrackedRun):
         return heard is not None and time.time() - heard < QUIET_SECONDS and not self._is_ended
 
     def _remarks(self) -> tuple[str, ...]:
-        space = self._database.space()
-        if not space:
-            return ()
-        return (f"its project is sent to the Space {printable(space, 100)}, and only what is on this machine was read",)
+        """What of the run may be elsewhere: on a Space, or in files that trackio has yet to take into the database."""
+        remarks = []
+        if space := self._database.space():
+            remarks.append(f"its project is sent to the Space {printable(space, 100)}: only what is here was read")
+        if next((self._database.path.parent / INBOX_FOLDER).glob("*/*.jsonl"), None) is not None:
+            remarks.append("rows that wait in trackio's inbox were not read: trackio show takes them in")
+        return tuple(remarks)
 
     def _kin(self) -> Kin:
         return Kin(
