@@ -97,7 +97,7 @@ def test_params_are_those_of_the_configuration(project):
 
 
 def _everything():
-    from tests.stores.contract_harness import request_for
+    from tracker_health.testing.stores.harness import request_for
 
     return request_for("train_loss")
 

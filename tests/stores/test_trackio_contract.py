@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.stores import trackio_databases
-from tests.stores.contract import FAIL, PASS, StoreContract, View, calls_counted, clear, write
-from tests.stores.contract_harness import without_run
 from tests.stores.trackio_databases import alerts_in, log
 
 from tracker_health.errors import RunNotFound
@@ -18,6 +16,8 @@ from tracker_health.stores.trackio import history, marks
 from tracker_health.stores.trackio import run as trackio_run
 from tracker_health.stores.trackio.database import Database
 from tracker_health.stores.trackio.run import TrackioRun
+from tracker_health.testing.stores.contract import FAIL, PASS, StoreContract, View, calls_counted, clear, write
+from tracker_health.testing.stores.harness import without_run
 
 from .test_contract import counted, no_new_folders
 

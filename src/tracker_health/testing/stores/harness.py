@@ -93,8 +93,8 @@ class StoreHarness(Protocol):
 
     def supports(self, ability: str) -> str:
         """Empty where the store has the ability (``delete``, ``permissions``, ``note``, ``values``, ``state``,
-        ``marks``, ``stops``: why a training stopped its run can be on it; ``numbers``: that of a verdict is shown), else
-        why it has not.
+        ``marks``, ``stops``: why a training stopped its run can be on it; ``numbers``: that of a verdict is shown),
+        else why it has not.
         """
 
 
