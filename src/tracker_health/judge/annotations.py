@@ -95,7 +95,7 @@ class Annotations:
 
     ``tags`` leaves out the verdict and the digest, which are written last. ``files`` maps names below ``health/`` to
     their bytes. ``note`` is Markdown for the run's description, empty for none. ``exit``: the value of the tag
-    ``EXIT``, empty for none. ``began``: the step from which on something was wrong, None where none says so.
+    ``EXIT``, empty for none. ``began``: the first step at which something was wrong, None where that is not known.
     """
 
     verdict: Verdict

@@ -1,7 +1,7 @@
 """Our marks on the runs of a project: a table in a database of ours next to trackio's.
 
-Not in trackio's own: there a mark would wait for the training that writes to it, be in the way of its changes of the
-tables, and be among what it sends elsewhere. ``tracker-health/PROJECT/marks.sqlite`` has a row for each mark; next to
+Not in trackio's own: there a mark would wait for the training that writes to it. It would be in the way when a newer
+trackio changes its tables. ``tracker-health/PROJECT/marks.sqlite`` has a row for each mark; next to
 it is a folder for each run that has files of ours.
 """
 

@@ -256,7 +256,7 @@ class TrackioRun(TrackedRun):
         return is_worth_one and "alerts" in self._database.layout.tables and not ours_in(self._database, self._row)
 
     def clear(self, *, acks: bool = False) -> Cleared:
-        """Also an alert whose marks are gone, as where trackio moved its run to another project."""
+        """Also an alert whose marks are gone: trackio may have moved its run to another project."""
         found = super().clear(acks=acks)
         if not ours_in(self._database, self._row):
             return found
