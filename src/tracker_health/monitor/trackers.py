@@ -39,6 +39,7 @@ from tracker_health.words.verdict import Verdict
 
 _METRICS_A_REQUEST = 1000
 _ASKING_SECONDS = 20
+_FIRST_ROW_SECONDS, _LOOK_SECONDS = 5.0, 0.1
 _MOST_CHARACTERS = 250  # of a metric's name in MLflow
 _CUT_CHARACTERS = 8  # of the digest in the place of what was cut out
 # An underscore that would read as one of our replacements is replaced as well: distinct names stay distinct.
@@ -215,6 +216,9 @@ class ActiveTrackioRun:
         self._calls.put(lambda: self._set({STOPPED: text, STOP: None}))
 
     def _set(self, changes: Mapping[str, str | None]) -> None:
+        end = time.monotonic() + _FIRST_ROW_SECONDS
+        while not self._database.exists() and time.monotonic() < end:  # trackio writes its first rows behind, too
+            time.sleep(_LOOK_SECONDS)
         table, key = self._marks()
         table.path.parent.mkdir(parents=True, exist_ok=True)
         table.change(key, changes)
