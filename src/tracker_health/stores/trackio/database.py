@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tracker_health.errors import ReadError, RunNotFound
-from tracker_health.stores.common.sqlite_files import is_at_rest, is_sqlite, reading, state_of
+from tracker_health.stores.common.sqlite_files import State, is_at_rest, is_sqlite, reading, state_of
 from tracker_health.text import printable
 
 ENDING, INBOX_FOLDER = ".db", "inbox"
@@ -66,6 +66,9 @@ class RunRow:
     first: float | None
     last: float | None
     last_said: str
+
+
+_kept: dict[str, tuple[State | tuple[()], list[RunRow]]] = {}
 
 
 def projects_folder() -> Path:
@@ -142,13 +145,19 @@ class Database:
         raise sqlite3.OperationalError("it is written to all the time")
 
     def runs(self) -> list[RunRow]:
-        """All its runs, the newest first."""
-        return self.read(lambda connection: _runs_of(connection, self.layout.key))
+        """All its runs, the newest first. They are kept until the database changes: whoever goes through all of them
+        looks for each by its name.
+        """
+        state = state_of(self.path)
+        kept, runs = _kept.get("last", ((), []))
+        if kept != state:
+            runs = self.read(lambda connection: _runs_of(connection, self.layout.key))
+            _kept["last"] = state, runs
+        return runs
 
     def run(self, key: str) -> RunRow | None:
         """The run that is known by this; None where it has no rows."""
-        found = self.read(lambda connection: _runs_of(connection, self.layout.key, key))
-        return found[0] if found else None
+        return self.read(lambda connection: _run_of(connection, self.layout.key, key))
 
     def find(self, text: str) -> RunRow:
         """The run of this id or name.
@@ -158,7 +167,7 @@ class Database:
         """
         if (found := self.run(text)) is not None:
             return found
-        named = [one for one in self.runs() if one.name == text]
+        named = self._named(text)
         shown = f"{printable(text, 100)} in the trackio project {printable(self.project, 100)}"
         if len(named) > 1:
             hint = f"give one by its id: {', '.join(printable(one.key, 40) for one in named[:_MOST_NAMED])}"
@@ -166,6 +175,16 @@ class Database:
         if not named:
             raise RunNotFound(f"there is no run {shown}", self.what_is_there())
         return named[0]
+
+    def _named(self, name: str) -> list[RunRow]:
+        """The runs of this name, the newest first: by their configurations, which have an index of names."""
+        if "configs" in self.layout.tables and self.layout.has_ids:
+            query = "SELECT DISTINCT run_id FROM configs WHERE run_name = ? LIMIT ?"
+            keys = self.read(lambda connection: connection.execute(query, (name, _MOST_RUNS)).fetchall())
+            found = [one for (key,) in keys if (one := self.run(str(key))) is not None and one.name == name]
+            if found:
+                return sorted(found, key=lambda one: one.first or 0.0, reverse=True)
+        return [one for one in self.runs() if one.name == name]
 
     def what_is_there(self) -> str:
         """For a hint: the names of its newest runs."""
@@ -231,26 +250,37 @@ def seconds_of(said: object) -> float | None:
         return None
 
 
-def _runs_of(connection: sqlite3.Connection, key: str, only: str | None = None) -> list[RunRow]:
-    where = "" if only is None else f"AND {key} = :only"
+def _run_of(connection: sqlite3.Connection, key: str, run: str) -> RunRow | None:
+    """The run that is known by this, each part by the index that is made for it; None where it has no rows."""
+    of_run = f"FROM metrics WHERE {key} = :run"
+    parts = ("substr(run_name, 1, :most)", "step", "substr(timestamp, 1, :most)", "substr(timestamp, 1, :most)")
+    orders = ("LIMIT 1", "ORDER BY step DESC LIMIT 1", "ORDER BY timestamp LIMIT 1", "ORDER BY timestamp DESC LIMIT 1")
+    queries = [f"(SELECT {part} {of_run} {order})" for part, order in zip(parts, orders, strict=True)]
+    query = f"SELECT (SELECT count(*) {of_run}), {', '.join(queries)}"
+    rows, *found = connection.execute(query, {"run": run, "most": _MAX_NAME_BYTES}).fetchone()
+    return _row((run, found[0], rows, *found[1:])) if rows else None
+
+
+def _runs_of(connection: sqlite3.Connection, key: str) -> list[RunRow]:
     query = (
         f"SELECT {key}, max(run_name), count(*), max(step), min(timestamp), max(timestamp) FROM metrics "  # noqa: S608 - a name of ours
-        f"WHERE length({key}) <= :most AND length(run_name) <= :most AND length(timestamp) <= :most {where} "
+        f"WHERE length({key}) <= :most AND length(run_name) <= :most AND length(timestamp) <= :most "
         f"GROUP BY {key} ORDER BY min(timestamp) DESC, {key} LIMIT :runs"
     )
-    rows = connection.execute(query, {"most": _MAX_NAME_BYTES, "only": only, "runs": _MOST_RUNS})
-    return [
-        RunRow(
-            key=str(run),
-            name=str(name),
-            rows=rows,
-            last_step=step if isinstance(step, int) else 0,
-            first=seconds_of(first),
-            last=seconds_of(last),
-            last_said=str(last),
-        )
-        for run, name, rows, step, first, last in rows
-    ]
+    return [_row(row) for row in connection.execute(query, {"most": _MAX_NAME_BYTES, "runs": _MOST_RUNS})]
+
+
+def _row(found: tuple[Any, ...]) -> RunRow:
+    run, name, rows, step, first, last = found
+    return RunRow(
+        key=str(run),
+        name=str(name),
+        rows=rows,
+        last_step=step if isinstance(step, int) else 0,
+        first=seconds_of(first),
+        last=seconds_of(last),
+        last_said=str(last),
+    )
 
 
 def _layout_of(connection: sqlite3.Connection) -> Layout:

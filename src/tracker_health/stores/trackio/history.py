@@ -29,12 +29,13 @@ def names_in(connection: sqlite3.Connection, layout: Layout, key: str) -> tuple[
     """
     found: set[str] = set()
     rows = 0
-    for row in _parsed(connection, layout, key):
+    for _, _, row in _parsed(connection, layout, key):
         rows += 1
-        found.update(name for name, value in flattened(row) if name not in found and number(value) is not None)
+        if not row.keys() <= found:  # of most rows all names are known
+            found.update(name for name, value in flattened(row) if number(value) is not None)
         if len(found) > MAX_FIELDS:
             raise ReadError(f"it has more than the {MAX_FIELDS} names that are read")
-    return tuple(sorted(name for name in found if is_metric(name))), rows
+    return tuple(sorted(filter(is_metric, found))), rows
 
 
 def series_in(
@@ -47,7 +48,11 @@ def series_in(
         ReadError: they are too long.
     """
     histories = Histories(names, roles, SOURCE)
-    for row in _parsed(connection, layout, run.key):
+    said, seconds = "", None
+    for step, now, row in _parsed(connection, layout, run.key):
+        if now != said:  # what was written together has one time
+            said, seconds = now, seconds_of(now)
+        row[STEP], row[TIME] = step, seconds
         histories.add(row)
     found = histories.series()
     if run.last_step + 1 == run.rows:
@@ -57,14 +62,14 @@ def series_in(
     )
 
 
-def _parsed(connection: sqlite3.Connection, layout: Layout, key: str) -> Iterator[dict[str, Any]]:
-    """The rows as W&B's would be; without those that are no JSON object."""
-    for number_of_row, (step, said, values) in enumerate(rows_of(connection, layout, key)):
-        if number_of_row >= MAX_ROWS:
+def _parsed(connection: sqlite3.Connection, layout: Layout, key: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Step, time and values of each row; without those that are no JSON object."""
+    for count, (step, said, values) in enumerate(rows_of(connection, layout, key)):
+        if count >= MAX_ROWS:
             raise ReadError(f"it has more than the {MAX_ROWS} rows that are read")
         try:
             row = parse_json(values)
         except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
-            yield {**row, STEP: step, TIME: seconds_of(said)}
+            yield step, said, row
