@@ -71,6 +71,8 @@ class TrackioHarness:
 
     def _of_any(self, run, tags, folder):
         """Without what says of which run they are."""
+        if not tags:
+            return {}
         identity = run if self.has_ids else f"{run} {Database(self.path).find(run).first}"
         return {name: text.replace(str(folder), "") for name, text in without_run(tags, identity).items()}
 
