@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 OLD := .venv-old
+TRACKIO := .venv-trackio
 RIVALS := build/rivals
 ROUNDS ?= 3
 ATTEMPTS ?= 20000
@@ -33,7 +34,7 @@ QUICK_TESTS := tests/test_outcomes.py tests/test_headlines.py tests/test_diagnos
     tests/test_engine.py tests/test_evidence.py tests/test_curve_parts.py tests/test_parameters.py tests/test_retired.py \
     $(filter-out $(LONG_RULE_TESTS),$(wildcard tests/rules/test_*.py))
 
-TARGETS := lint check new-rule demo test fuzz frameworks lowest old-wandb slow bench faults causes rivals mutants docs site screenshots clean
+TARGETS := lint check new-rule demo test fuzz frameworks lowest old-wandb slow bench faults causes rivals mutants docs site screenshots trackio clean
 .PHONY: $(TARGETS)
 
 # The many processes that tests start need not compile the package each time anew.
@@ -100,8 +101,14 @@ old-wandb: $(VENV)/.dev-installed $(OLD)/.installed
 	OLD_WANDB="$(CURDIR)/$(OLD)/0.16/bin/python $(CURDIR)/$(OLD)/0.19/bin/python" \
 	    $(BIN)/python -m pytest -q tests/stores/test_wandb_local.py -k old_sdks $(ARGS)
 
+# Trainings with real trackio, its oldest version that is read and its newest. It is no part of .[dev]: it asks for an
+# older Pillow than matplotlib may bring.
+trackio: $(VENV)/.dev-installed $(TRACKIO)/.installed
+	TRACKIO_PYTHONS="$(CURDIR)/$(TRACKIO)/0.20/bin/python $(CURDIR)/$(TRACKIO)/newest/bin/python" \
+	    $(BIN)/python -m pytest -q -m slow tests/stores/test_trackio_real.py $(ARGS)
+
 # What takes too long for every change: every cell of every matrix, trainers of others, lowest versions, old SDKs.
-slow: frameworks lowest old-wandb
+slow: frameworks lowest old-wandb trackio
 	$(BIN)/python -m pytest -n auto -q -m "slow or exhaustive"
 
 bench: $(VENV)/.dev-installed
@@ -170,6 +177,13 @@ $(OLD)/.installed: pyproject.toml
 	$(OLD)/0.19/bin/python -m pip install --quiet 'wandb==0.19.11'
 	touch $@
 
+$(TRACKIO)/.installed: pyproject.toml setup.py
+	$(PYTHON) -m venv $(TRACKIO)/0.20
+	$(TRACKIO)/0.20/bin/python -m pip install --quiet 'trackio==0.20.2' 'huggingface_hub<1.12' -e '.[charts]'
+	$(PYTHON) -m venv $(TRACKIO)/newest
+	$(TRACKIO)/newest/bin/python -m pip install --quiet trackio -e '.[charts]'
+	touch $@
+
 $(RIVALS)/.installed: benchmarks/rivals/requirements.txt
 	$(PYTHON) -m venv $(RIVALS)
 	$(RIVALS)/bin/python -m pip install --quiet --requirement $<
@@ -188,4 +202,4 @@ $(LOWEST)/.installed: pyproject.toml setup.py constraints-lowest.txt scripts/low
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(OLD) build tracker-health-demo
+	rm -rf $(VENV) $(LOWEST) $(OLD) $(TRACKIO) build tracker-health-demo

@@ -51,11 +51,11 @@ def test_the_house_stays_small_enough_to_learn():
     packages = {module for module in GRAPH if any(other.startswith(f"{module}.") for other in GRAPH)}
     rooms = {room(module) for module in GRAPH}
     arrows = {(room(one), room(other)) for one, others in GRAPH.items() for other in others}
-    arrows -= {(one, one) for one in rooms}
+    arrows = {(one, other) for one, other in arrows if one not in (other, "testing")}  # that is next to the house
     modules = Counter(module.rpartition(".")[0] for module in GRAPH if module not in packages)
     assert modules["tracker_health"] + 1 <= 10  # one more: the package's own __init__
     assert len(rooms) <= 32
-    assert len(arrows) <= 200
+    assert len(arrows) <= 192
     assert max(modules.values()) <= 25
 
 

@@ -18,7 +18,9 @@ def opened(monkeypatch, tmp_path):
     """The calls that reach MLflow: (run id, tracking URI)."""
     calls = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tracker_health.stores.mlflow.run.open_mlflow_run", lambda *call, **_: calls.append(call))
+    monkeypatch.setattr(
+        "tracker_health.stores.mlflow.run.open_mlflow_run", lambda *call, **_: calls.append(call) or call
+    )
     return calls
 
 
@@ -153,7 +155,9 @@ def test_other_uris_of_mlflow_are_told_what_they_are(opened, name, said):
 )
 def test_a_run_of_wandb_is_opened_on_its_server(opened, monkeypatch, name, address):
     found = []
-    monkeypatch.setattr("tracker_health.stores.wandb.online.open_online_run", lambda place, **_: found.append(place))
+    monkeypatch.setattr(
+        "tracker_health.stores.wandb.online.open_online_run", lambda place, **_: found.append(place) or place
+    )
     open_run(name)
     assert (found, opened) == ([address], [])
 

@@ -29,6 +29,9 @@ from tracker_health.runs.run_config import open_with_config, resolve_config
 from tracker_health.stores.base import Cleared, Ours
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.found import Listed
+from tracker_health.stores.named import listed_runs as runs_of_named
+from tracker_health.stores.named import named_in
+from tracker_health.stores.named import tagged_runs as tagged_of_named
 from tracker_health.text import printable
 from tracker_health.words.verdict import Verdict
 
@@ -74,13 +77,15 @@ def runs_of_server(*, tracking_uri: str | None = None) -> Iterator[Listed]:
 def runs_of_project(name: str, *, where: str = "") -> Iterator[Listed]:
     """The runs of a W&B project (``ENTITY/PROJECT``, or ``PROJECT`` of one's own) or of a sweep in it (with
     ``/sweeps/ID`` behind that), the newest first; ``where`` is a filter in W&B's language, as JSON. As text each is its
-    ``wandb:ENTITY/PROJECT/RUN``.
+    ``wandb:ENTITY/PROJECT/RUN``. ``trackio:PROJECT`` is a project of trackio's, which has no filters.
 
     Raises:
-        ConfigError: the filter is no JSON object.
+        ConfigError: the filter is no JSON object, or the store has none.
         RunNotFound: there is no such project.
         RunError: the server cannot be reached, or does not understand the filter.
     """
+    if project := named_in(name):
+        return runs_of_named(project, where)
     from tracker_health.stores.wandb.project import listed_runs
 
     return listed_runs(name, where)
@@ -139,6 +144,7 @@ def annotate(
     dry_run: bool = False,
     force: bool = False,
     sidecar: bool = False,
+    alert: bool = False,
     rejudge: bool = False,
     notify: bool = False,
 ) -> Outcome:
@@ -152,6 +158,7 @@ def annotate(
         dry_run: Judge, and give the annotations without writing them.
         force: Judge and write even if nothing has changed.
         sidecar: Of a W&B run on this machine write only the files, and leave its log alone.
+        alert: Alert on trackio's pages also of a run that ended more than a day ago.
         rejudge: Judge again where only the rules have changed; else a run that has ended keeps its verdict.
         notify: The caller sends the message that the outcome may have as ``notice``; without it none is due.
 
@@ -168,6 +175,7 @@ def annotate(
         dry_run=dry_run,
         force=force,
         sidecar=sidecar,
+        alert=alert,
         rejudge=rejudge,
         notify=notify,
     )
@@ -194,6 +202,7 @@ def annotate_many(
     dry_run: bool = False,
     force: bool = False,
     sidecar: bool = False,
+    alert: bool = False,
     rejudge: bool = False,
     workers: int = 1,
     executor: Executor | None = None,
@@ -209,6 +218,7 @@ def annotate_many(
         dry_run: Judge, and give the annotations without writing them.
         force: Judge and write even if nothing has changed.
         sidecar: Of a W&B run on this machine write only the files, and leave its log alone.
+        alert: Alert on trackio's pages also of a run that ended more than a day ago.
         rejudge: Judge again where only the rules have changed; else a run that has ended keeps its verdict.
         workers: Threads. With more than one, outcomes come in the order in which they are ready.
         executor: Does the runs instead, one a task, perhaps in other processes or on other machines. They open the runs
@@ -232,6 +242,7 @@ def annotate_many(
         dry_run=dry_run,
         force=force,
         sidecar=sidecar,
+        alert=alert,
         rejudge=rejudge,
         report_to=None if report_to is None else Path(report_to),
         notify=notify,
@@ -687,7 +698,9 @@ def overview_of(
     from tracker_health.runs.relations import BY_KIN
 
     kin = not BY_KIN.keys().isdisjoint(by)
-    if project:
+    if found := named_in(project):
+        runs = tagged_of_named(found, where, since, kin=kin)
+    elif project:
         from tracker_health.stores.wandb.project import tagged_runs as of_project
 
         runs = of_project(project, where, since, kin=kin)

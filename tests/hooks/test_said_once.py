@@ -54,7 +54,7 @@ def tree(workplace, tmp_path):
 def test_no_tracker_is_installed(tree):
     """Without the folder of installed packages (-S) there is neither."""
     assert tree(start_of() + "import json\n", "-S") == [
-        f"{UNABLE}neither mlflow nor wandb is installed for {sys.executable}"
+        f"{UNABLE}neither mlflow, wandb nor trackio is installed for {sys.executable}"
     ]
 
 

@@ -1,4 +1,4 @@
-"""docs/add-a-rule.md does what it says: its files are written, its commands run, its output compared."""
+"""docs/add-a-rule.md and add-a-store.md do what they say: files are written, commands run, their output compared."""
 
 import os
 import re
@@ -10,7 +10,12 @@ import pytest
 
 from tracker_health.roles import DEFAULT_PATTERNS
 
-PAGE = Path(__file__).parents[2] / "docs" / "add-a-rule.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "add-a-rule.md"
+KINDS = {
+    "add-a-rule.md": ["toml", "python", "python", "sh", "sh", "text", "python", "sh", "text"],
+    "add-a-store.md": ["toml", "python", "python", "sh", "text", "sh", "text"],
+}
 _BLOCK = re.compile(
     r"(?:^`(?P<file>[\w./]+)`:\n\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -36,7 +41,7 @@ def shell(tmp_path):
     environment = {
         **os.environ,
         "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(target),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(target), os.environ.get("PYTHONPATH")])),
         "PIP_CONFIG_FILE": os.devnull,
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -60,9 +65,10 @@ def shell(tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_the_page_does_what_it_says(shell):
+@pytest.mark.parametrize("page", KINDS)
+def test_the_page_does_what_it_says(shell, page):
     output, kinds = "", []
-    for block in _BLOCK.finditer(PAGE.read_text(encoding="utf-8")):
+    for block in _BLOCK.finditer((DOCS / page).read_text(encoding="utf-8")):
         kinds.append(block["language"])
         if block["file"]:
             (shell.folder / block["file"]).write_text(block["text"], encoding="utf-8")
@@ -72,13 +78,14 @@ def test_the_page_does_what_it_says(shell):
             assert block["language"] == "text"
             missing = [line for line in block["text"].splitlines() if line not in output]
             assert missing == [], output
-    assert kinds == ["toml", "python", "python", "sh", "sh", "text", "python", "sh", "text"]
+    assert kinds == KINDS[page]
 
 
 def test_the_page_names_every_role():
     assert re.search(rf"\({', '.join(f'`{role}`' for role in DEFAULT_PATTERNS)}\)", PAGE.read_text(encoding="utf-8"))
 
 
-def test_the_page_is_linked():
+@pytest.mark.parametrize("page", KINDS)
+def test_the_page_is_linked(page):
     for name in ("README.md", "CONTRIBUTING.md"):
-        assert "docs/add-a-rule.md" in (PAGE.parents[1] / name).read_text(encoding="utf-8")
+        assert f"docs/{page}" in (DOCS.parent / name).read_text(encoding="utf-8")

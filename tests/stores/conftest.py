@@ -19,10 +19,12 @@ from pathlib import Path
 
 import pytest
 
-from tracker_health.stores.wandb import connection
+pytest.register_assert_rewrite("tracker_health.testing.stores")
 
-from ..wandb_server import WandbServer  # noqa: TID252  tests are no package of a name
-from .wandb_runs import SCRIPTS, run_script
+from tracker_health.stores.wandb import connection  # noqa: E402  the suite is rewritten first
+
+from ..wandb_server import WandbServer  # noqa: E402, TID252  tests are no package of a name
+from .wandb_runs import SCRIPTS, run_script  # noqa: E402
 
 STARTUP_SECONDS = 90
 

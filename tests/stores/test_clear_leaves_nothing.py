@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mlflow import MlflowClient
 from mlflow.entities import Metric, RunTag
-from tests.stores.contract_repairs import REPAIR
 
 import tracker_health
 from tracker_health.api import acknowledge, annotate_as, ours_on
@@ -27,6 +26,7 @@ from tracker_health.judge.messages import SentMessages
 from tracker_health.monitor.trackers import ActiveMlflowRun
 from tracker_health.runs.annotating import AnnotateOptions
 from tracker_health.runs.lookup import open_run
+from tracker_health.testing.stores.repairs import REPAIR
 from tracker_health.words.ending import Ended, Ending
 from tracker_health.words.stopped import Stop
 

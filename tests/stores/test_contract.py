@@ -10,16 +10,6 @@ from pathlib import Path
 
 import pytest
 from tests.stores import mlflow_tags
-from tests.stores.contract import (
-    FAIL,
-    PASS,
-    StoreContract,
-    View,
-    assert_bears,
-    calls_counted,
-    write,
-)
-from tests.stores.contract_harness import without_run
 
 from tracker_health.errors import StoreRefused
 from tracker_health.stores.base import StoredRun
@@ -36,6 +26,16 @@ from tracker_health.stores.mlflow.stored_files.artifact_folder import ArtifactFo
 from tracker_health.stores.mlflow.stored_files.artifacts import ArtifactTree
 from tracker_health.stores.wandb.local import LocalRun
 from tracker_health.stores.wandb.online import OnlineRun
+from tracker_health.testing.stores.contract import (
+    FAIL,
+    PASS,
+    StoreContract,
+    View,
+    assert_bears,
+    calls_counted,
+    write,
+)
+from tracker_health.testing.stores.harness import without_run
 
 BLOCK = "<!-- tracker-health:begin -->"
 

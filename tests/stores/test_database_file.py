@@ -188,7 +188,7 @@ def test_what_a_killed_process_left_stays_as_it_is(tmp_path, mode, lost, name):
 
 @pytest.mark.exhaustive
 def test_one_that_is_too_large_to_copy_is_read_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr("tracker_health.stores.mlflow.private_copy.MAX_BYTES", 1000)
+    monkeypatch.setattr("tracker_health.stores.common.sqlite_files.MAX_BYTES", 1000)
     path = make_database(tmp_path / "place", "alone")
     subprocess.run([sys.executable, "-c", KILLED, path, "wal"], check=True)
     notes = th.check(path).notes

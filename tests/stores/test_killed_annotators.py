@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.stores.contract import FAIL, LOSS, PASS, View, write
 
 from tracker_health.judge.annotations import PENDING
+from tracker_health.testing.stores.contract import FAIL, LOSS, PASS, View, write
 
 from .test_contract import DirectoryHarness, MlflowHarness
 
@@ -20,7 +20,7 @@ ANNOTATOR = """
 import sys
 from contextlib import closing
 from tracker_health.runs.lookup import open_run
-from tests.stores.contract import FAIL, PASS
+from tracker_health.testing.stores.contract import FAIL, PASS
 
 print("ready", flush=True)
 while True:

@@ -7,7 +7,6 @@ from contextlib import closing
 from functools import partial
 
 import pytest
-from tests.stores.contract import FAIL
 
 import tracker_health as th
 from tracker_health.errors import WriteError
@@ -15,6 +14,7 @@ from tracker_health.runs.lookup import open_run
 from tracker_health.stores.common.record import DIGEST, WRITTEN
 from tracker_health.stores.mlflow.connection import _folders_allowed
 from tracker_health.stores.remote import hosts
+from tracker_health.testing.stores.contract import FAIL
 
 from . import wandb_logs
 from .test_mlflow_store import Store, descent, folder_of

@@ -8,7 +8,6 @@ import mlflow
 import numpy as np
 import pytest
 from mlflow.entities import Metric
-from tests.stores.contract import request_for
 
 from tracker_health.api import check
 from tracker_health.evidence import Evidence, RunRef, Series
@@ -22,6 +21,7 @@ from tracker_health.runs.lookup import open_run
 from tracker_health.runs.run_config import resolve_config
 from tracker_health.stores.wandb.own_axes import StepMetrics
 from tracker_health.stores.wandb.values import Histories
+from tracker_health.testing.stores.contract import request_for
 
 from . import wandb_runs
 

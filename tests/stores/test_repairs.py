@@ -10,7 +10,6 @@ import mlflow
 import pytest
 from click.testing import CliRunner
 from mlflow.entities import RunTag
-from tests.stores.contract_repairs import REPAIR
 
 import tracker_health as th
 from tracker_health.api import annotate, clear_annotations
@@ -18,6 +17,7 @@ from tracker_health.cli import cli
 from tracker_health.errors import LeftAlone, StillRunning, WriteError
 from tracker_health.runs.lookup import open_run
 from tracker_health.stores.common.note_block import BEGIN
+from tracker_health.testing.stores.repairs import REPAIR
 from tracker_health.words.repairs import MAX_RUN, Answer, RepairMark
 
 from .faulty_proxy import Proxy

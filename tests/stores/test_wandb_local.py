@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import draws
-from tests.stores.contract import FAIL, PASS, SKIP, request_for
 
 from tracker_health.api import annotate, annotate_many, check, clear_annotations
 from tracker_health.config import Config
@@ -32,6 +31,7 @@ from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.wandb import alive, local, log_writer
 from tracker_health.stores.wandb.local import LocalRun
 from tracker_health.stores.wandb.transaction_log import read_log
+from tracker_health.testing.stores.contract import FAIL, PASS, SKIP, request_for
 
 from . import wandb_logs, wandb_runs
 from .test_killed_annotators import check_and_repair, kill_in_the_midst, new_run, wholes_of

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.stores.contract import FAIL, StoreContract, View, calls_counted, write
 
 from tracker_health.stores.folder import directory
 from tracker_health.stores.wandb import log_writer, segments
 from tracker_health.stores.wandb.folders import open_local_run
 from tracker_health.stores.wandb.local import LocalRun
 from tracker_health.stores.wandb.media import MEDIA_PLACES
+from tracker_health.testing.stores.contract import FAIL, StoreContract, View, calls_counted, write
 
 from . import wandb_logs
 from .test_contract import counted, no_new_folders

@@ -11,13 +11,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.stores.contract import PASS
 
 from tracker_health.api import annotate, clear_annotations
 from tracker_health.config import Config
 from tracker_health.runs.lookup import open_run
 from tracker_health.stores.wandb import alive
 from tracker_health.stores.wandb.media import media_of, place_of
+from tracker_health.testing.stores.contract import PASS
 
 from ..wandb_server import WandbServer  # noqa: TID252  tests are no package of a name
 

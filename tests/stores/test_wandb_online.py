@@ -12,7 +12,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.stores.contract_answers import FAIL, REQUEST, SHADOW
 
 import tracker_health as th
 from tracker_health.api import runs_of_project
@@ -24,6 +23,7 @@ from tracker_health.stores.remote import deadline
 from tracker_health.stores.wandb import connection, online, online_files, online_history
 from tracker_health.stores.wandb.address import Address
 from tracker_health.stores.wandb.project import tagged_runs
+from tracker_health.testing.stores.answers import FAIL, REQUEST, SHADOW
 from tracker_health.words.verdict import Verdict
 
 from ..wandb_server import READER, Fault  # noqa: TID252  tests are no package of a name

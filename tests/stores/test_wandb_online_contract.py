@@ -5,8 +5,6 @@ import itertools
 import json
 
 import pytest
-from tests.stores.contract import StoreContract, View, calls_counted
-from tests.stores.contract_harness import without_run
 
 from tracker_health.stores.common.writing import Writing
 from tracker_health.stores.wandb.address import Address
@@ -14,6 +12,8 @@ from tracker_health.stores.wandb.connection import Connection
 from tracker_health.stores.wandb.media import MEDIA_PLACES
 from tracker_health.stores.wandb.online import open_online_run
 from tracker_health.stores.wandb.online_files import OnlineFiles
+from tracker_health.testing.stores.contract import StoreContract, View, calls_counted
+from tracker_health.testing.stores.harness import without_run
 
 from ..wandb_server import READER  # noqa: TID252  tests are no package of a name
 from ..wandb_server.store import Blob  # noqa: TID252

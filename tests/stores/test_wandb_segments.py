@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.stores.contract import request_for
 
 from tracker_health.api import annotate, check, clear_annotations
 from tracker_health.errors import LeftAlone, RunNotFound
 from tracker_health.runs.lookup import open_run
 from tracker_health.stores.wandb import alive
+from tracker_health.testing.stores.contract import request_for
 
 from . import wandb_logs, wandb_runs
 

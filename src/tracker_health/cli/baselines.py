@@ -93,8 +93,8 @@ def baseline() -> None:
 def save(runs: tuple[str, ...], path: str, **choices: Any) -> None:
     """Judge runs, and write the band of those that passed and are comparable.
 
-    WHAT is experiment:NAME (MLflow), project:[ENTITY/]PROJECT (W&B) or a run. Nothing is written onto the runs. The
-    file holds params of the runs and their ids.
+    WHAT is experiment:NAME (MLflow), project:[ENTITY/]PROJECT (W&B), project:trackio:PROJECT or a run. Nothing is
+    written onto the runs. The file holds params of the runs and their ids.
     """
     from tracker_health.api import baseline_from
     from tracker_health.report.baseline import as_text

@@ -167,6 +167,8 @@ class WouldGo:
             yield f"{count(tags, 'key')} of the metadata"
         elif kind in ("mlflow", "model") and tags:
             yield count(tags, "tag")
+        elif kind == "trackio" and tags + metrics:
+            yield f"{count(tags + metrics, 'mark')}, and its alert"
         if kind == "mlflow" and metrics:
             yield f"{count(metrics, 'metric')} (hidden by NaN, as MLflow cannot delete them)"
         if files := sum(ours.files for ours in found):

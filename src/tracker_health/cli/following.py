@@ -46,8 +46,8 @@ def follow(
 ) -> None:
     """Judge a run while it is running, and say what is wrong with it as soon as that is sure.
 
-    RUN is a run in MLflow or W&B, or a folder. The rules are those that can speak before the end. Each finding is
-    printed once, with its step. The command ends when the run does.
+    RUN is a run in MLflow, W&B or trackio, or a folder. The rules are those that can speak before the end. Each
+    finding is printed once, with its step. The command ends when the run does.
 
     It never ends a process itself. With --stop-on it puts a request onto the run: the tag health.stop in MLflow, the
     tag health:stop in W&B. A training stops only if it asked for that, with LiveHealth(obey=True).

@@ -77,7 +77,7 @@ _MANY = 12  # options, from which a command's help shows those alone that most c
 _RARE = frozenset({
     "segment", "mode", "where", "workers", "config_file", "preset_name", "select", "checkpoint", "metrics", "settings",
     "tracking_uri", "max_download", "stale_after", "order", "rejudge", "form", "quiet", "force", "sidecar", "dask",
-    "rate", "everywhere", "in_brief", "all_rules",
+    "alert", "rate", "everywhere", "in_brief", "all_rules",
 })  # fmt: skip
 """Options, by parameter, that only --help-all shows of such a command."""
 
@@ -225,13 +225,14 @@ def cli() -> None:
     """Did that training run work? tracker-health judges it and says why: tracker-health PATH.
 
     It reads what a run left: metrics, optimizer state, weights and logs. It gives a verdict with one cause, and writes
-    it onto the run in MLflow or Weights & Biases.
+    it onto the run in MLflow, Weights & Biases or trackio.
 
     \b
     RUN is one of
       a folder with checkpoints and logs, wandb/offline-run-..., mlflow.db
       an MLflow run: RUN_ID, mlflow:RUN_ID, runs:/RUN_ID
       a W&B run: wandb:ENTITY/PROJECT/RUN
+      a trackio run: trackio:PROJECT/RUN
       the address of a run's page
       to check only: https://host/last.ckpt, s3://bucket/last.ckpt
       -  for a list from standard input, one per line, # for comments

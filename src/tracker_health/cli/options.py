@@ -159,7 +159,9 @@ def batch_options() -> tuple[Callable[[Command], Command], ...]:
             shell_complete=completing.experiments,
         ),
         click.option(
-            "--project", metavar="[ENTITY/]PROJECT", help="All runs of this W&B project, or PROJECT/sweeps/ID."
+            "--project",
+            metavar="[ENTITY/]PROJECT",
+            help="All runs of this W&B project, or PROJECT/sweeps/ID; of trackio trackio:PROJECT.",
         ),
         click.option("--where", metavar="FILTER", help=where),
     )

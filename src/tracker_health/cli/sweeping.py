@@ -61,7 +61,7 @@ _EXPERIMENTS = click.option(
 _PROJECT = click.option(
     "--project",
     metavar="[ENTITY/]PROJECT[/sweeps/ID]",
-    help="All runs of this W&B project or sweep, instead of MLflow's.",
+    help="All runs of this W&B project or sweep, or of trackio:PROJECT, instead of MLflow's.",
 )
 _BY = "--by group is for a W&B --project, --by parent for MLflow"
 _RATE = click.option("--rate", type=click.FloatRange(0.01, 10_000), metavar="N", help="At most N requests a second.")

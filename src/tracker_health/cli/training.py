@@ -23,10 +23,10 @@ from tracker_health.terminal import EXIT_RUN
 def execute(command: tuple[str, ...], wait: float) -> None:
     """Run a training command, and judge each of its runs when it ends.
 
-    The command runs as it would without us: same streams, signals and environment, but for hooks on MLflow and W&B in
-    it and in what it starts. When it is done, the final verdict on each run is waited for, and printed in one line on
-    standard error. A run whose process was killed, crashed or left by os._exit is judged as well, with that in its
-    verdict (RUN003, RUN004).
+    The command runs as it would without us: same streams, signals and environment, but for hooks on MLflow, W&B and
+    trackio in it and in what it starts. When it is done, the final verdict on each run is waited for, and printed
+    in one line on standard error. A run whose process was killed, crashed or left by os._exit is judged as well,
+    with that in its verdict (RUN003, RUN004).
 
     The exit code is the command's own, and a signal that killed it ends this process, too: a shell shows 128 and the
     signal for both. 127 where there is no such command, 126 where it cannot be run. With TRACKER_HEALTH_DISABLED=1 the

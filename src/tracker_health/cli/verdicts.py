@@ -75,6 +75,7 @@ def check(runs: tuple[str, ...], **choices: Any) -> None:
 @SHADOW
 @AGAINST
 @click.option("--sidecar", is_flag=True, help="Of W&B runs on this machine write only files, and leave the log alone.")
+@click.option("--alert", is_flag=True, help="Alert on trackio's pages also of runs that ended over a day ago.")
 @click.option("--dask", metavar="ADDRESS", help="Do the runs on the Dask cluster of this scheduler (tcp://host:8786).")
 def annotate(
     runs: tuple[str, ...], dry_run: bool, force: bool, sidecar: bool, dask: str | None, **choices: Any
@@ -100,6 +101,7 @@ def annotate(
             force=force,
             rejudge=choices.pop("rejudge"),
             sidecar=sidecar,
+            alert=choices.pop("alert"),
             workers=workers,
             executor=executor,
         )

@@ -18,6 +18,7 @@ _SAVED_EPOCHS = ("epoch", "current_epoch")
 _FIRST_EPOCHS = ("initial_epoch", "start_epoch")
 _BATCHES_OF_AN_EPOCH = ("steps_per_epoch", "batches_per_epoch", "iters_per_epoch", "steps_in_epoch")
 
+_REACHED = 0.99  # of a plan: the last step may not be logged
 _WHOLE = 0.9  # of a plan: what comes so far needs no second look
 _FEWEST_ROWS, _FEWEST_OF_A_ROW = 8, 5
 _BEYOND = 1.1  # of a plan: what goes further counts something else
@@ -45,6 +46,11 @@ class Progress:
     def fraction(self) -> float:
         """The share of the plan that was done, or may have been: what was not logged counts up to the plan's end."""
         return max(self.done, min(self.done + self.unlogged, self.planned)) / self.planned
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run came to the end of its plan."""
+        return self.fraction >= _REACHED
 
 
 class _Count(NamedTuple):

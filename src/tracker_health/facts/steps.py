@@ -8,9 +8,6 @@ from tracker_health.text import printable
 SMOKE_STEPS = 10
 """Of fewer optimizer steps nothing can be said."""
 
-WHOLE_PLAN = 0.99
-"""Share of the plan from which it counts as reached: the last step may not be logged."""
-
 
 def why_too_few_steps(evidence: Evidence, fewest: int) -> str:
     """Why nothing is said of what the optimizer's steps did; empty where it did enough of them."""
@@ -25,7 +22,7 @@ def plan_reached(evidence: Evidence) -> bool | None:
     """Whether the run came to the end of its plan, or its console said that training was done; None without a plan."""
     if evidence.text_log is not None and evidence.text_log.done is not None:
         return True
-    return None if evidence.progress is None else evidence.progress.fraction >= WHOLE_PLAN
+    return None if evidence.progress is None else evidence.progress.is_whole
 
 
 def is_smoke_test(evidence: Evidence, fewest: int = SMOKE_STEPS) -> bool:
@@ -33,4 +30,4 @@ def is_smoke_test(evidence: Evidence, fewest: int = SMOKE_STEPS) -> bool:
     steps, progress = evidence.optimizer_steps, evidence.progress
     if steps is None or progress is None or progress.snapshot:
         return False
-    return steps < fewest and progress.fraction >= WHOLE_PLAN
+    return steps < fewest and progress.is_whole

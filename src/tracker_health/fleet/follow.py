@@ -34,7 +34,7 @@ _REST = 20.0
 _MOST_CHARACTERS = 600
 _EVENT_BYTES, _NAME_BYTES = 1_200, 60
 _COMPARED = "CMP001"
-_OUR_TRACKERS = frozenset({"mlflow", "wandb"})
+_OUR_TRACKERS = frozenset({"mlflow", "wandb", "trackio"})
 
 
 Kind = Literal["following", "finding", "asked", "message", "failed", "recovered", "over"]

@@ -121,7 +121,7 @@ def sweep(
 
     Args:
         experiments: Names or ids in MLflow; without any, and without ``project``, all of the server.
-        project: A W&B project (``ENTITY/PROJECT``) or sweep instead.
+        project: A W&B project (``ENTITY/PROJECT``) or sweep, or ``trackio:PROJECT``, instead.
         since: Runs that ended no longer ago, as ``7d``.
         by: Also one verdict on the ranks of one training, by W&B's groups or MLflow's parent runs.
         rejudge: Judge ended runs again whose verdict is of another version of the rules.
@@ -170,7 +170,7 @@ def summary(
 
     Args:
         experiment: Of MLflow; without it, and without ``project``, all of the server.
-        project: A W&B project (``ENTITY/PROJECT``) or sweep instead.
+        project: A W&B project (``ENTITY/PROJECT``) or sweep, or ``trackio:PROJECT``, instead.
         where: A filter in the tracker's own language.
         since: Only runs that ended no longer ago, as ``30d``, or are still running.
         by: Also in groups: ``user``, ``experiment``, ``week``, ``code``, ``cause``, ``group``, ``sweep``, ``parent``.

@@ -36,6 +36,8 @@ from tracker_health.runs.still_holds import bytes_to_annotate
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.folder.reports import ReportedRun
 from tracker_health.stores.found import Period, SweptRun
+from tracker_health.stores.named import named_in
+from tracker_health.stores.named import swept_runs as runs_of_named
 from tracker_health.words.verdict import Verdict
 
 AGAIN_SECONDS = 3600
@@ -187,6 +189,8 @@ class Sweep:
                 self._idle[run.name] = run
 
     def _find_runs(self, period: Period) -> Iterator[SweptRun]:
+        if project := named_in(self.project):
+            return runs_of_named(project, period, kin=self.by is not None)
         if self.project:
             from tracker_health.stores.wandb.project import swept_runs as of_project
 

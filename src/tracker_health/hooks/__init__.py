@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tracker_health.hooks.guard import EXEC_LOG, UNABLE, begin_tree, is_disabled, is_on, safely, say
 
-_TRACKERS = ("mlflow", "wandb")
+_TRACKERS = ("mlflow", "wandb", "trackio")
 
 
 def autolog(*, disable: bool = False) -> None:
-    """Judge every run of MLflow and W&B when this process ends it, and write the verdict onto it.
+    """Judge every run of MLflow, W&B and trackio when this process ends it, and write the verdict onto it.
 
     May be called before or after a tracker is imported, and any number of times. With TRACKER_HEALTH_DISABLED=1 in the
     environment it does nothing.
@@ -41,10 +41,10 @@ def _is_due() -> bool:
 def _install_with_tracker() -> None:
     """Have the hooks installed when a tracker is imported. Most Pythons that are started never do."""
     from tracker_health.hooks import early
-    from tracker_health.hooks.imports import MLFLOW, WANDB, when_imported
+    from tracker_health.hooks.imports import MLFLOW, TRACKIO, WANDB, when_imported
 
     early.watch()
-    for name in (MLFLOW, WANDB):
+    for name in (MLFLOW, WANDB, TRACKIO):
         when_imported(name, lambda _: safely(_install))
 
 
@@ -54,7 +54,7 @@ def _require_tracker() -> None:
     from importlib.util import find_spec
 
     if not any(name in sys.modules or find_spec(name) for name in _TRACKERS):
-        say(f"{UNABLE}neither mlflow nor wandb is installed for {sys.executable or 'this Python'}")
+        say(f"{UNABLE}neither mlflow, wandb nor trackio is installed for {sys.executable or 'this Python'}")
 
 
 def _is_wanted() -> bool:
@@ -80,16 +80,18 @@ def _is_wanted() -> bool:
 
 
 def _install() -> None:
-    from tracker_health.hooks import finish, mlflow_runs, wandb_runs
+    from tracker_health.hooks import finish, mlflow_runs, trackio_runs, wandb_runs
 
     finish.watch()
     mlflow_runs.install()
     wandb_runs.install()
+    trackio_runs.install()
 
 
 def _uninstall() -> None:
-    from tracker_health.hooks import early, mlflow_runs, wandb_runs
+    from tracker_health.hooks import early, mlflow_runs, trackio_runs, wandb_runs
 
     early.forget()
     mlflow_runs.uninstall()
     wandb_runs.uninstall()
+    trackio_runs.uninstall()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-MLFLOW, WANDB = "mlflow.tracking._tracking_service.client", "wandb.sdk.wandb_run"
+MLFLOW, WANDB, TRACKIO = "mlflow.tracking._tracking_service.client", "wandb.sdk.wandb_run", "trackio.run"
 """The modules with what is patched first."""
 
 _waiting: dict[str, Callable[[ModuleType], None]] = {}

@@ -99,7 +99,7 @@ class Annotations:
 
     ``tags`` leaves out the verdict and the digest, which are written last. ``files`` maps names below ``health/`` to
     their bytes. ``note`` is Markdown for the run's description, empty for none. ``exit``: the value of the tag
-    ``EXIT``, empty for none.
+    ``EXIT``, empty for none. ``began``: the first step at which something was wrong, None where that is not known.
     """
 
     verdict: Verdict
@@ -109,6 +109,7 @@ class Annotations:
     files: Mapping[str, bytes] = field(default_factory=dict)
     note: str = ""
     exit: str = ""
+    began: int | None = None
 
 
 def digest_of(
@@ -248,7 +249,13 @@ def plan(
         metrics={SEVERITY: float(report.severity or 0), **(_headline_metrics(report) if chosen.metrics else {})},
         files={REPORT_FILE: _document(report), **(attachments or {})},
         note=_note(report, chosen.docs_url) if is_wanted(chosen.description, report.verdict) else "",
+        began=_began(report),
     )
+
+
+def _began(report: Report) -> int | None:
+    """The first step of what the headline is about; of the other findings where it has none."""
+    return next((min(one.steps) for one in report.headline_first if one.steps), None)
 
 
 def _tags_of(diagnosis: Diagnosis | None) -> dict[str, str]:

@@ -417,6 +417,8 @@ def _filter(notice: Notice) -> str:
         return f"tags.health.open = 'true' and tags.health.verdict = '{notice.verdict}'"
     if notice.tracker == "wandb":
         return f"summary_metrics.health/open = true and summary_metrics.health/verdict = {notice.verdict}"
+    if notice.tracker == "trackio":
+        return f"tracker-health summary --only {notice.verdict} --project {notice.run.partition('/')[0]}"
     return "tracker-health check FOLDER"
 
 

@@ -81,7 +81,7 @@ class LiveHealth:
             on_finding: Is given each finding, once; of several processes in the first.
             runs: Where it says why it stops; by default the MLflow and W&B runs that are active then.
             alert: Also mark these runs while they are running, at any finding: ``health.live``. With the setting
-                ``notify.wandb_alert`` W&B also alerts people.
+                ``notify.wandb_alert`` W&B also alerts people; trackio always gets an alert.
             obey: Stop as well when the run itself asks for that, as ``tracker-health follow --stop-on`` makes it do.
 
         Raises:

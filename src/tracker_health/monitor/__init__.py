@@ -72,7 +72,7 @@ def watch(
         dumps: Which gradients are written to files as well.
         alert: While the run is still running, rules that can already tell mark it: the tag ``health.live`` of an MLflow
             run is then ``warn`` or ``fail``, and a W&B run has the tag ``health:live-warn`` or ``health:live-fail``.
-            With the setting ``notify.wandb_alert`` W&B also alerts people.
+            With the setting ``notify.wandb_alert`` W&B also alerts people; trackio always gets an alert.
         stop_on: ``"warn"`` or ``"fail"`` does that too, and sets ``should_stop`` at this verdict or worse, which the
             training loop may ask for.
 

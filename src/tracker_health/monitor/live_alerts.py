@@ -1,11 +1,11 @@
-"""Whether W&B is to alert people about a run that goes wrong while it is running: as the settings say."""
+"""Whether a tracker is to alert people about a run that goes wrong while it is running: as the settings say."""
 
 from __future__ import annotations
 
 from functools import cached_property
 
 from tracker_health.config import Config
-from tracker_health.monitor.trackers import ActiveRun, ActiveWandbRun
+from tracker_health.monitor.trackers import ActiveRun, ActiveTrackioRun, ActiveWandbRun
 from tracker_health.settings.sources import effective
 from tracker_health.words.verdict import Verdict
 
@@ -20,12 +20,15 @@ class LiveAlerts:
         return effective({}, lenient=True).config
 
     def send(self, run: ActiveRun, word: str, reason: str) -> None:
-        """Have W&B alert people about its run. ``word``: ``warn`` or ``fail``; ``reason``: what was found."""
-        if isinstance(run, ActiveWandbRun) and self._wants(run, Verdict(word)):
+        """Have its tracker alert people about a run. ``word``: ``warn`` or ``fail``; ``reason``: what was found."""
+        if isinstance(run, (ActiveWandbRun, ActiveTrackioRun)) and self._wants(run, Verdict(word)):
             run.alert(word, reason)
 
-    def _wants(self, run: ActiveWandbRun, verdict: Verdict) -> bool:
+    def _wants(self, run: ActiveWandbRun | ActiveTrackioRun, verdict: Verdict) -> bool:
+        """W&B's alerts go to people, where they are wanted; trackio's are on the pages of the run, like its verdict."""
         notify = self._config.notify
-        if not notify.wandb_alert or self._config.mode == "shadow":
+        if self._config.mode == "shadow" or notify.is_muted(run.traits):
             return False
-        return verdict.rank >= Verdict(notify.on).rank and not notify.is_muted(run.traits)
+        if isinstance(run, ActiveTrackioRun):
+            return True
+        return notify.wandb_alert and verdict.rank >= Verdict(notify.on).rank

@@ -1,4 +1,4 @@
-"""The W&B and MLflow runs that are active: metrics, files and the mark of a run that goes wrong. Imports neither."""
+"""The active runs of W&B, MLflow and trackio: metrics, files, the mark of one that goes wrong. Imports no tracker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tracker_health.monitor.background import Background
+from tracker_health.stores.common.record import LIVE, STOP, STOPPED, text_of
 from tracker_health.stores.mlflow.older_clients import takes_colons
+from tracker_health.stores.trackio.alerts import LEVELS, TITLE
+from tracker_health.stores.trackio.database import Database, file_name, seconds_of
+from tracker_health.stores.trackio.marks import MarksTable
 from tracker_health.text import printable
 from tracker_health.words.gap_names import (
     LIVE_TAG,
@@ -31,9 +35,11 @@ from tracker_health.words.gap_names import (
     parsed,
 )
 from tracker_health.words.stopped import stop_of
+from tracker_health.words.verdict import Verdict
 
 _METRICS_A_REQUEST = 1000
 _ASKING_SECONDS = 20
+_FIRST_ROW_SECONDS, _LOOK_SECONDS = 5.0, 0.1
 _MOST_CHARACTERS = 250  # of a metric's name in MLflow
 _CUT_CHARACTERS = 8  # of the digest in the place of what was cut out
 # An underscore that would read as one of our replacements is replaced as well: distinct names stay distinct.
@@ -188,6 +194,66 @@ class ActiveMlflowRun:
         self._calls.close()
 
 
+class ActiveTrackioRun:
+    """A local run of this process. Its marks are in a table of ours, which is written behind."""
+
+    def __init__(self, run: Any, folder: Path) -> None:
+        self._run = run
+        self._database = folder / file_name(str(run.project))
+        self._calls = Background(f"trackio run {run.name}")
+
+    def log(self, _: int, metrics: Mapping[str, float]) -> None:
+        # At the step of the last row: with another one trackio's own counter, by which the training logs, would go on.
+        # Before the first there is none.
+        last = int(getattr(self._run, "_next_step", 0)) - 1
+        if last >= 0:
+            self._run.log(dict(metrics), step=last)
+
+    def mark(self, word: str) -> None:
+        self._calls.put(lambda: self._set({LIVE: word}))
+
+    def stopped(self, text: str) -> None:
+        self._calls.put(lambda: self._set({STOPPED: text, STOP: None}))
+
+    def _set(self, changes: Mapping[str, str | None]) -> None:
+        end = time.monotonic() + _FIRST_ROW_SECONDS
+        while not self._database.exists() and time.monotonic() < end:  # trackio writes its first rows behind, too
+            time.sleep(_LOOK_SECONDS)
+        table, key = self._marks()
+        table.path.parent.mkdir(parents=True, exist_ok=True)
+        table.change(key, changes)
+
+    def asks_to_stop(self) -> str:
+        if not self._database.exists():  # nothing was logged so far
+            return ""
+        table, key = self._marks()
+        return text_of(table.of(key), STOP)
+
+    def _marks(self) -> tuple[MarksTable, str]:
+        has_ids = Database(self._database).layout.has_ids
+        return MarksTable(self._database), str(self._run.id if has_ids else self._run.name)
+
+    @property
+    def traits(self) -> dict[str, str]:
+        """What settings for some runs ask about: the project's name."""
+        return {"project": str(self._run.project)}
+
+    def alert(self, word: str, reason: str) -> None:
+        """Have trackio alert people: ``warn`` or ``fail``, and why."""
+        title, level = f"{TITLE}{word.upper()} while it is running", LEVELS[Verdict(word)]
+        level = sys.modules["trackio.alerts"].AlertLevel(level)  # a module of whoever logs to it
+        self._run.alert(title=title, text=printable(reason, 600), level=level)
+
+    def keep(self, path: Path, done: Callable[[], object] | None = None) -> None:
+        """Trackio has no files of a run."""
+
+    def end(self) -> None:
+        self._calls.end()
+
+    def close(self) -> None:
+        self._calls.close()
+
+
 def mlflow_name(name: str) -> str:
     """A metric's name as MLflow takes it; one name that it refuses costs all metrics of a request.
 
@@ -223,12 +289,12 @@ def _cut(name: str, room: int) -> str:
 
 
 def active_runs(*, since: float = 0.0) -> list[ActiveRun]:
-    """The W&B run and the MLflow run that are active.
+    """The runs of W&B, MLflow and trackio that are active.
 
     Args:
         since: Those alone that began then or later, in seconds since 1970.
     """
-    return [*_wandb_runs(since), *_mlflow_runs(since)]
+    return [*_wandb_runs(since), *_mlflow_runs(since), *_trackio_runs(since)]
 
 
 def _wandb_runs(since: float) -> list[ActiveRun]:
@@ -242,6 +308,14 @@ def _mlflow_runs(since: float) -> list[ActiveRun]:
     if active is None or active.info.start_time < int(since * 1000):  # it counts whole milliseconds
         return []
     return [ActiveMlflowRun(mlflow.MlflowClient(mlflow.get_tracking_uri()), active.info.run_id)]
+
+
+def _trackio_runs(since: float) -> list[ActiveRun]:
+    active: Any = getattr(sys.modules.get("trackio.context_vars"), "current_run", None)
+    run = active.get() if active is not None else None
+    if run is None or not getattr(run, "_is_local", True) or (seconds_of(run.config.get("_Created")) or 0.0) < since:
+        return []
+    return [ActiveTrackioRun(run, Path(sys.modules["trackio.utils"].TRACKIO_DIR))]
 
 
 def runs_of_loggers(loggers: Iterable[Any]) -> list[ActiveRun]:

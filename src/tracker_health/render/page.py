@@ -41,7 +41,7 @@ _MOST_SERIES = 60
 _MOST_ERRORS = 50
 _MOST_STEPS = 20
 _MOST_SETTINGS = 20
-_TRACKERS = ("mlflow", "wandb")
+_TRACKERS = ("mlflow", "wandb", "trackio")
 _SETTING_CODES = frozenset({
     "OPT010", "OPT011", "OPT013", "OPT014", "OPT015", "OPT016", "OPT017", "OPT018",
     "LRS001", "LRS003", "LRS004", "LRS005", "LRS006",
@@ -198,7 +198,8 @@ def _address(report: Report) -> str:
     run = report.run
     if run.store == "mlflow":
         return link_of(report) or f"mlflow:{run.id}"
-    return f"wandb:{run.id}" if run.store == "wandb" and run.url else without_userinfo(run.id)
+    is_named = run.store == "trackio" or (run.store == "wandb" and run.url)
+    return f"{run.store}:{run.id}" if is_named else without_userinfo(run.id)
 
 
 def _ack_of(report: Report) -> str:

@@ -68,8 +68,9 @@ class AnnotateOptions:
     """How runs are annotated: see ``api.annotate``. ``quick``: look at metrics alone (of W&B also at what was printed)
     and write no files; the next annotation does the rest, and a run of which metrics show nothing is left to it.
     ``ending``: how the run's process was seen to end, which is kept on the run. ``last_step``: of its
-    history, which may still be on its way to W&B's server. ``report_to``: the folder below which everything is written,
-    and nothing onto the run. ``groups``: of which runs with several ranks the head gets the verdict on all of them.
+    history, which may still be on its way to W&B's server. ``report_to``: the folder below which everything is
+    written, and nothing onto the run. ``alert``: see ``TrackedRun.alerts_late``. ``groups``: of which runs with several
+    ranks the head gets the verdict on all of them.
     """
 
     config: Config
@@ -77,6 +78,7 @@ class AnnotateOptions:
     dry_run: bool = False
     force: bool = False
     sidecar: bool = False
+    alert: bool = False
     rejudge: bool = False
     quick: bool = False
     ending: Ending | None = None
@@ -174,6 +176,7 @@ def _open(run: str | Path | Listed, options: AnnotateOptions) -> TrackedRun:
     found = open_run(
         run, tracking_uri=options.tracking_uri, sidecar=options.sidecar, over=over, last_step=options.last_step
     )
+    found.alerts_late = options.alert
     return found if options.report_to is None else ReportedRun(found, options.report_to)
 
 
@@ -211,7 +214,7 @@ def _keep_verdict(job: _Job) -> Outcome | None:
     recorded, options = job.recorded, job.options
     if recorded is None or not recorded.verdict or options.force or job.has_news:
         return None
-    if job.owes_group:
+    if job.owes_group or job.run.lacks_alert():
         return None
     note = why_verdict_holds(job.run, recorded, job.config, job.end, job.fingerprint, rejudge=options.rejudge)
     sent = SentMessages.of(recorded.notified)
@@ -219,7 +222,7 @@ def _keep_verdict(job: _Job) -> Outcome | None:
         return None
     summary = note or "unchanged since the last annotation: not judged again"
     if recorded.verdict is not Verdict.SKIP:  # a run with nothing to judge gets no report
-        summary += f"; its report is in health/{REPORT_FILE}"
+        summary += f"; its report is in {job.run.record.placing(REPORT_FILE)}"
     summary = printable(f"{recorded.headline} ({summary})" if recorded.headline else summary, 1000)
     kept = _keep(job, recorded.verdict, summary)
     report = kept.report.answered(job.run.acknowledgements(), time.time(), recorded.codes, recorded.cause)

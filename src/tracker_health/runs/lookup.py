@@ -16,6 +16,7 @@ from tracker_health.judge.annotations import PICTURE_FILE
 from tracker_health.stores.common.ownership import HEALTH_FOLDER
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.found import Listed, RegisteredModel
+from tracker_health.stores.named import named_in, word_of
 from tracker_health.stores.remote import hosts
 from tracker_health.stores.wandb.address import address_of, hint_on_name, is_of_wandb
 from tracker_health.text import printable, without_userinfo
@@ -58,7 +59,8 @@ def open_run(
     have an id (``ID``, ``mlflow:ID``, ``runs:/ID``) or the address of the run's page, which names the server as well.
     Of an id its first six characters will do, or more, where no other begins so. A
     path of artifacts behind ``runs:/ID`` is ignored. Runs of Weights & Biases have both, too
-    (``wandb:ENTITY/PROJECT/RUN``, or ``wandb:PROJECT/RUN`` for one's own). The address of one checkpoint
+    (``wandb:ENTITY/PROJECT/RUN``, or ``wandb:PROJECT/RUN`` for one's own). Those of trackio, and of stores of other
+    packages, are named by a word: ``trackio:PROJECT/RUN``. The address of one checkpoint
     (``https://host/last.ckpt``, ``s3://bucket/last.ckpt``) is a run as well. A single file can be judged, but not
     written onto.
 
@@ -95,28 +97,42 @@ def open_run(
         what = printable(shown_name(run))
         raise RunNotFound(f"{what} is no run of which only files can be written", "leave out --sidecar")
     _refuse_what_is_no_run(text)
-    if isinstance(run, str) and (page := _MLFLOW_PAGE.fullmatch(text)):
-        from tracker_health.stores.mlflow.run import open_mlflow_run
-
-        hosts.trust(tracking_uri or "")
-        return open_mlflow_run(page.group(3), page.group(1), page.group(2), pasted=True)
-    if isinstance(run, str) and "://" in text:
-        from tracker_health.stores.remote.url import is_checkpoint_url, open_url
-
-        if is_checkpoint_url(text):
-            return open_url(text)
-    if isinstance(run, str) and (address := address_of(text)):
-        from tracker_health.stores.wandb.online import open_online_run
-
-        return open_online_run(address, over=over, last_step=last_step)
+    if isinstance(run, str) and (found := _open_address(text, tracking_uri, over=over, last_step=last_step)):
+        return found
     if (shown := without_userinfo(text)) != text or "://" in text:
         hint = "give the run id, and the server as --tracking-uri"
         raise RunNotFound(f"{printable(shown)} is not the address of an MLflow run page", hint)
     return _open_named(run, tracking_uri)
 
 
+def _open_address(text: str, tracking_uri: str | None, *, over: bool, last_step: int | None) -> TrackedRun | None:
+    """The run of a page, of a checkpoint's address, or of a store that is named in it; None for a mere id or name."""
+    if found := named_in(text):
+        return found.open(over=over)
+    if page := _MLFLOW_PAGE.fullmatch(text):
+        from tracker_health.stores.mlflow.run import open_mlflow_run
+
+        hosts.trust(tracking_uri or "")
+        return open_mlflow_run(page.group(3), page.group(1), page.group(2), pasted=True)
+    if "://" in text:
+        from tracker_health.stores.remote.url import is_checkpoint_url, open_url
+
+        if is_checkpoint_url(text):
+            return open_url(text)
+    if address := address_of(text):
+        from tracker_health.stores.wandb.online import open_online_run
+
+        return open_online_run(address, over=over, last_step=last_step)
+    return None
+
+
 def _open_run_of_database(run: str | Path) -> TrackedRun | None:
     from tracker_health.stores.mlflow.database_file import open_run_of
+    from tracker_health.stores.trackio.database import is_of_trackio
+    from tracker_health.stores.trackio.store import open_file
+
+    if Path(run).is_file() and is_of_trackio(Path(run)):
+        return open_file(Path(run))
 
     database = database_of(run)
     return None if database is None else open_run_of(database)
@@ -357,5 +373,5 @@ def _is_there(text: str) -> bool:
 def store_of(text: str) -> str:
     """The kind of store that a run is looked for in."""
     named = _MLFLOW_RUN.fullmatch(text) or _MLFLOW_PAGE.fullmatch(text)
-    store = "mlflow" if named else "wandb" if is_of_wandb(text) else "url" if "://" in text else "directory"
-    return "directory" if store != "directory" and _is_there(text) else store
+    store = "mlflow" if named else "wandb" if is_of_wandb(text) else "url" if "://" in text else word_of(text)
+    return "directory" if not store or _is_there(text) else store

@@ -127,6 +127,9 @@ class RunRecord:
     ``state``: how far it has come, and ``still``: whether nothing has come since it was in such a state. ``evidence``:
     how far it has come, whatever settings make of it: what acknowledgements are about. ``identity``: what tells it from
     another run that its marks were copied to; empty where a copy counts as the same run.
+
+    ``started``, ``ended`` (or last heard of; seconds since 1970), ``user`` and ``kin``: what lists of runs say of it.
+    Stores that list their runs in their own way need not say it here.
     """
 
     ref: RunRef
@@ -145,6 +148,10 @@ class RunRecord:
     shared: bool = False
     why_not_asked: str = ""
     identity: str = ""
+    started: float | None = None
+    ended: float | None = None
+    user: str = ""
+    kin: Callable[[], Kin | None] = lambda: None
 
 
 class StoredRun(Protocol):

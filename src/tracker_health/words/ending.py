@@ -65,7 +65,7 @@ _PRUNED = re.compile(r"(?:^|\.)(?:Trial|Experiment|Run)?(?:Was)?Pruned(?:Excepti
 # Of MLflow and W&B. CRASHED is W&B's word for a run that nobody ended and that gives no sign of life any more: it may
 # have been killed, or have lost its connection, or a notebook never closed it. OPEN, GONE and SWEPT are ours, for a
 # log of W&B's on this machine that has no exit record: its process may go on, is gone, or its sweep ended it. PRUNED is
-# Optuna's.
+# Optuna's. ACTIVE and UNFINISHED are ours as well, for trackio, which records no end.
 _BY_STATUS = {
     "FINISHED": Ended.FINISHED,
     "FAILED": Ended.FAILED,
@@ -77,6 +77,8 @@ _BY_STATUS = {
     "SWEPT": Ended.PRUNED,
     "RUNNING": Ended.RUNNING,
     "OPEN": Ended.RUNNING,
+    "ACTIVE": Ended.RUNNING,
+    "UNFINISHED": Ended.RUNNING,
     "SCHEDULED": Ended.RUNNING,
     "PENDING": Ended.RUNNING,
     "PREEMPTING": Ended.RUNNING,
@@ -85,6 +87,8 @@ _SAID = {
     "CRASHED": "{} says CRASHED, which is a lost heartbeat",
     "GONE": "{}'s log has no exit record, and no process writes it",
     "OPEN": "{}'s log has no exit record",
+    "ACTIVE": "{} got a row of it less than 10 minutes ago",
+    "UNFINISHED": "{} records no end",
     "SWEPT": "{}'s log has no exit record, as those of its sweep's other trials that lagged behind",
 }
 

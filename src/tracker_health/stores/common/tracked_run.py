@@ -41,6 +41,8 @@ class TrackedRun(StoredRun):
     is_whole = is_marked_first = True
     is_charted = False
     note = ""
+    alerts_late = False
+    """A tracker whose pages show alerts gets one for the verdict on this run, however long ago it ended."""
 
     # What its tracker says
 
@@ -93,6 +95,10 @@ class TrackedRun(StoredRun):
         return 0
 
     # What of ours is on it
+
+    def lacks_alert(self) -> bool:
+        """Whether an alert was asked for, whenever the run ended, that its verdict is worth and that is not there."""
+        return False
 
     def recorded(self) -> Recorded | None:
         """The annotation that is there, or None."""

@@ -19,10 +19,11 @@ from urllib.parse import unquote
 
 from tracker_health.errors import RunNotFound, StoreRefused, StoreUnavailable, optional_packages, refuse_outdated
 from tracker_health.readers.mlflow_folder import META_FILE, TRASH_FOLDER
+from tracker_health.stores.common.sqlite_files import PrivateCopy, private_copy, why_not_private
 from tracker_health.stores.mlflow.credentials import credentials_for, with_own_credentials
 from tracker_health.stores.mlflow.failures import URI_HINT, is_timeout, shown, translated
 from tracker_health.stores.mlflow.old_database import copied, copy_of, why_not_copied
-from tracker_health.stores.mlflow.private_copy import PrivateCopy, ReadsFromCopy, private_copy, why_not_private
+from tracker_health.stores.mlflow.reads_from_copy import ReadsFromCopy
 from tracker_health.stores.mlflow.transport import bound_requests
 from tracker_health.stores.remote import hosts
 from tracker_health.stores.remote.deadline import Bounded, distrust, is_silent, is_trusted, trust, why_silent, within

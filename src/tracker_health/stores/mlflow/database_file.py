@@ -8,27 +8,19 @@ from __future__ import annotations
 import os
 import shlex
 import sqlite3
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from tracker_health.errors import ReadError, RunNotFound
-from tracker_health.readers.files.regular_file import open_regular
+from tracker_health.stores.common.sqlite_files import is_sqlite, reading
 from tracker_health.stores.common.tracked_run import TrackedRun
-from tracker_health.stores.mlflow.private_copy import has_log, private_copy, read_only
 from tracker_health.text import count, printable
 
-_HEADER = b"SQLite format 3\0"
-_FORMAT_AT, _WITH_LOG = 18, b"\x02"  # of the header
 _TABLES = frozenset({"alembic_version", "experiments", "runs", "metrics", "params", "tags"})
 _ENDINGS = (".db", ".sqlite", ".sqlite3")
 _ARTIFACTS = ("mlruns", "mlartifacts")
 _MOST_FILES = 10_000
 _MOST_NAMED = 5
-_LOOKING_SECONDS = 10.0
-_INSTRUCTIONS = 100_000  # of SQLite, between two looks at the clock
 _ACTIVE = (
     "FROM runs JOIN experiments USING (experiment_id) "
     "WHERE runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'"
@@ -94,7 +86,7 @@ def open_run_of(database: DatabaseFile) -> TrackedRun:
 
 def holds_databases(folder: Path) -> bool:
     """Whether there is a SQLite database in a folder, of whatever kind."""
-    return any(map(_is_sqlite, _candidates(folder)))
+    return any(map(is_sqlite, _candidates(folder)))
 
 
 def is_of_a_store(path: str) -> bool:
@@ -109,10 +101,10 @@ def _candidates(folder: Path) -> list[Path]:
 
 
 def _looked_into(given: Path, path: Path) -> DatabaseFile | None:
-    if not _is_sqlite(path):
+    if not is_sqlite(path):
         return None
     try:
-        with _reading(path) as connection:
+        with reading(path) as connection:
             tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
             if not {str(name) for (name,) in tables} >= _TABLES:
                 return None
@@ -125,47 +117,3 @@ def _looked_into(given: Path, path: Path) -> DatabaseFile | None:
         ) from None
     newest = tuple((str(run_id)[:250], str(name or "")) for run_id, name in rows)
     return DatabaseFile(given, path, runs, newest)
-
-
-def _is_sqlite(path: Path) -> bool:
-    return _beginning(path).startswith(_HEADER)
-
-
-def _is_in_wal_mode(path: Path) -> bool:
-    return _beginning(path)[_FORMAT_AT : _FORMAT_AT + 1] == _WITH_LOG
-
-
-def _beginning(path: Path) -> bytes:
-    try:
-        with open_regular(path) as file:
-            return bytes(file.read(_FORMAT_AT + 1))
-    except (ReadError, OSError):  # whoever reads it says so
-        return b""
-
-
-def _opens(source: str) -> bool:
-    try:
-        with _opened(source) as connection:
-            connection.execute("PRAGMA schema_version").fetchone()
-    except sqlite3.Error:
-        return False
-    return True
-
-
-def _opened(source: str) -> closing[sqlite3.Connection]:
-    return closing(sqlite3.connect(source, uri=True, timeout=_LOOKING_SECONDS))
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that writes nothing, and that no query keeps for long: the file may be anybody's."""
-    # SQLite would make a log for a database that has one when it is in use.
-    idle = _is_in_wal_mode(path) and not Path(f"{path}-wal").exists()
-    source = f"{read_only(path)}{'&immutable=1' if idle else ''}"
-    if has_log(path) and not _opens(source) and (copy := private_copy(path)) is not None:
-        source = copy.path.as_uri()
-    with _opened(source) as connection:
-        end = time.monotonic() + _LOOKING_SECONDS
-        connection.set_progress_handler(lambda: time.monotonic() > end, _INSTRUCTIONS)
-        connection.execute("PRAGMA trusted_schema = OFF")
-        yield connection

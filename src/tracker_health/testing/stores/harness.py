@@ -93,8 +93,8 @@ class StoreHarness(Protocol):
 
     def supports(self, ability: str) -> str:
         """Empty where the store has the ability (``delete``, ``permissions``, ``note``, ``values``, ``state``,
-        ``marks``, ``stops``: why a training stopped its run can be on it; ``numbers``: that of a verdict is shown), else
-        why it has not.
+        ``marks``, ``stops``: why a training stopped its run can be on it; ``numbers``: that of a verdict is shown),
+        else why it has not.
         """
 
 
@@ -161,7 +161,7 @@ def try_out(harness: StoreHarness, run: str, shadow: Shadow) -> None:
         opened.write_shadow(shadow)
 
 
-def killed_before(harness: StoreHarness, number: int, work: Callable[[], None]) -> bool:
+def killed_before(harness: StoreHarness, number: int, work: Callable[[], object]) -> bool:
     """Do the work and die before write ``number``; whether it came that far."""
 
     def die(count: int) -> None:

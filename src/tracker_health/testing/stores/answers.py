@@ -8,7 +8,11 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from tests.stores.contract_harness import (
+
+from tracker_health.errors import StoreRefused
+from tracker_health.judge.annotations import Annotations, Shadow
+from tracker_health.stores.base import Overtaken
+from tracker_health.testing.stores.harness import (
     NOON,
     StoreHarness,
     View,
@@ -25,10 +29,6 @@ from tests.stores.contract_harness import (
     try_out,
     write,
 )
-
-from tracker_health.errors import StoreRefused
-from tracker_health.judge.annotations import Annotations, Shadow
-from tracker_health.stores.base import Overtaken
 from tracker_health.words.acknowledgements import Acknowledgement
 from tracker_health.words.stopped import Stop
 from tracker_health.words.verdict import Verdict

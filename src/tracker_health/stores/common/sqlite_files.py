@@ -1,15 +1,17 @@
-"""A SQLite database with a log or journal next to it: read from a private copy, so that its files stay as they are.
+"""SQLite databases that nobody vouches for: looked into without a change to their files, for a limited time.
 
-When the last connection is closed, SQLite moves what is in the log of a killed process into the database, and deletes
-the log. It does so even if nothing was written.
+One with a log or journal next to it is read from a private copy where SQLite would change it: when the last connection
+is closed, SQLite moves what is in the log of a killed process into the database, and deletes the log. It does so even
+if nothing was written.
 """
 
 from __future__ import annotations
 
 import atexit
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +20,12 @@ from tracker_health.readers.files.regular_file import open_regular
 from tracker_health.stores.common.temporary import TemporaryFolder
 from tracker_health.text import size_of
 
+_HEADER = b"SQLite format 3\0"
+_FORMAT_AT, _WITH_LOG = 18, b"\x02"  # of the header
+_LOOKING_SECONDS = 10.0
+_INSTRUCTIONS = 100_000  # of SQLite, between two looks at the clock
 MAX_BYTES = 2**31
 _LOGS = ("-wal", "-journal")
-_READS = ("get_", "search_", "list_", "download_", "_tracking_client", "tracking_uri")
 _CHUNK = 2**20
 _PAGES = 4096  # copied at once; between two such steps SQLite lets others write
 
@@ -36,17 +41,70 @@ class PrivateCopy(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """The tracking URI of the copy."""
+        """As MLflow and SQLAlchemy name the copy."""
         return f"sqlite:///{self.path}"
 
     @property
     def is_current(self) -> bool:
         """Whether nothing has been written to the database since."""
-        return _state_of(self.original) == self.state
+        return state_of(self.original) == self.state
 
 
 _copies: dict[Path, PrivateCopy] = {}
 _read_itself: dict[Path, str] = {}
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether a file is a SQLite database, by its content."""
+    return _beginning(path).startswith(_HEADER)
+
+
+@contextmanager
+def reading(
+    path: Path, seconds: float = _LOOKING_SECONDS, *, at_rest: bool | None = None
+) -> Iterator[sqlite3.Connection]:
+    """A connection that writes nothing, and that no query keeps for longer than that: the file may be anybody's.
+
+    ``at_rest``: as ``is_at_rest`` said. Such a database is read as if nobody wrote to it: whoever expects that looks
+    at its ``state_of`` before and after.
+    """
+    # SQLite would make a log for a database that has one when it is in use.
+    alone = is_at_rest(path) if at_rest is None else at_rest
+    source = f"{read_only(path)}{'&immutable=1' if alone else ''}"
+    if has_log(path) and not _opens(source) and (copy := private_copy(path)) is not None:
+        source = copy.path.as_uri()
+    with _opened(source) as connection:
+        end = time.monotonic() + seconds
+        connection.set_progress_handler(lambda: time.monotonic() > end, _INSTRUCTIONS)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        yield connection
+
+
+def is_at_rest(path: Path) -> bool:
+    """Whether a database is one that has a log when it is in use, and has none now."""
+    is_logging = _beginning(path)[_FORMAT_AT : _FORMAT_AT + 1] == _WITH_LOG
+    return is_logging and not Path(f"{path}-wal").exists()
+
+
+def _beginning(path: Path) -> bytes:
+    try:
+        with open_regular(path) as file:
+            return bytes(file.read(_FORMAT_AT + 1))
+    except (ReadError, OSError):  # whoever reads it says so
+        return b""
+
+
+def _opens(source: str) -> bool:
+    try:
+        with _opened(source) as connection:
+            connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.Error:
+        return False
+    return True
+
+
+def _opened(source: str) -> closing[sqlite3.Connection]:
+    return closing(sqlite3.connect(source, uri=True, timeout=_LOOKING_SECONDS))
 
 
 def has_log(path: Path) -> bool:
@@ -69,7 +127,7 @@ def private_copy(path: Path) -> PrivateCopy | None:
     if not has_log(path):
         return None
     if path not in _copies and path not in _read_itself:
-        size = sum(bytes_ for _, _, bytes_ in _state_of(path))
+        size = sum(bytes_ for _, _, bytes_ in state_of(path))
         if size > MAX_BYTES:
             _read_itself[path] = f"it is {size_of(size)} large, more than is copied"
             return None
@@ -86,28 +144,8 @@ def why_not_private(path: Path) -> str:
     return _read_itself.get(path.resolve(), "") if _read_itself else ""
 
 
-class ReadsFromCopy:
-    """MLflow's client of a database that reads from the copy, until the database is written to: by this client, or by
-    another process.
-    """
-
-    def __init__(self, copy: PrivateCopy, make: Callable[[str], Any], uri: str) -> None:
-        self._copy = copy
-        self._reader = make(copy.uri)
-        self._make = make
-        self._uri = uri
-        self._original: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        if self._original is None:
-            if name.startswith(_READS) and self._copy.is_current:
-                return getattr(self._reader, name)
-            self._original = self._make(self._uri)
-        return getattr(self._original, name)
-
-
 def _copied(path: Path) -> PrivateCopy:
-    state, folder = _state_of(path), TemporaryFolder()
+    state, folder = state_of(path), TemporaryFolder()
     copy = Path(folder.name, "copy.db")
     try:
         try:
@@ -146,7 +184,7 @@ def _chunks(file: Any) -> Iterator[bytes]:
         yield chunk
 
 
-def _state_of(path: Path) -> State:
+def state_of(path: Path) -> State:
     """Name, time and size of each of a database's files."""
     found = []
     for name in (f"{path}{ending}" for ending in ("", *_LOGS)):

@@ -21,8 +21,13 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from tests.stores.contract_answers import FAIL, MARKED, PASS, SHADOW, SKIP, AnswersContract
-from tests.stores.contract_harness import (
+
+from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
+from tracker_health.evidence import Part
+from tracker_health.judge.annotations import Annotations
+from tracker_health.stores.common.exits import exit_value
+from tracker_health.testing.stores.answers import FAIL, MARKED, PASS, SHADOW, SKIP, AnswersContract
+from tracker_health.testing.stores.harness import (
     LOSS,
     Killed,
     Points,
@@ -48,12 +53,7 @@ from tests.stores.contract_harness import (
     write,
     write_or_clear,
 )
-from tests.stores.contract_repairs import RepairsContract
-
-from tracker_health.errors import RunError, RunNotFound, StoreRefused, WriteError
-from tracker_health.evidence import Part
-from tracker_health.judge.annotations import Annotations
-from tracker_health.stores.common.exits import exit_value
+from tracker_health.testing.stores.repairs import RepairsContract
 from tracker_health.words.ending import Ended, Ending
 from tracker_health.words.stopped import Stop
 

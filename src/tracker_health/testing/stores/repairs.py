@@ -6,8 +6,10 @@ from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
-from tests.stores.contract_answers import FAIL, PASS, SKIP
-from tests.stores.contract_harness import (
+
+from tracker_health.errors import StoreRefused, WriteError
+from tracker_health.testing.stores.answers import FAIL, PASS, SKIP
+from tracker_health.testing.stores.harness import (
     NOON,
     StoreHarness,
     View,
@@ -21,8 +23,6 @@ from tests.stores.contract_harness import (
     skip_unless,
     write,
 )
-
-from tracker_health.errors import StoreRefused, WriteError
 from tracker_health.words.repairs import REPAIRED_BY, REPAIRS, Answer, RepairMark
 
 REPAIR = RepairMark(
@@ -48,9 +48,11 @@ def repair_on(harness: StoreHarness, run: str, *, as_old: bool) -> RepairMark | 
     """What a run says of the other one, without its own id."""
     with closing(harness.open(run)) as opened:
         found = opened.repairs().get(REPAIRED_BY if as_old else REPAIRS)
-        own = {} if found is None else {"old" if as_old else "new": opened.ref.id}
-    assert found is None or found == replace(found, **own), "its own id is its own"
-    return found and replace(found, **{key: getattr(REPAIR, key) for key in own})
+        own = opened.ref.id
+    if found is None:
+        return None
+    assert (found.old if as_old else found.new) == own, "its own id is its own"
+    return replace(found, old=REPAIR.old) if as_old else replace(found, new=REPAIR.new)
 
 
 class RepairsContract:
