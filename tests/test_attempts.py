@@ -134,7 +134,7 @@ def test_a_chain_goes_from_run_to_run_and_branches():
             "3 repairs: 1 repaired, 1 not repaired, 1 cannot tell",
             "  learning-rate-too-high: warmup raised: repaired 1 of 1",
             "  learning-rate-too-high: lr lowered: repaired 0 of 1",
-            "  (unknown): (unknown): repaired 0 of 0 (1 more: cannot tell)",
+            "  (not known): (not known): repaired 0 of 0 (1 more: cannot tell)",
             "  run a",
             "    run b: not repaired (learning-rate-too-high; changed: lr 0.3 -> 0.03)",
             "      run c: repaired (learning-rate-too-high; changed: warmup 0 -> 500)",

@@ -60,10 +60,12 @@ def _plot(found: Comparison, role: str, name: str, parting: Parting | None, at: 
     sides = [found.bad, *found.goods]
     names = shortened([one.name for one in sides], _NAME)
     lines: list[Line] = []
+    drawn = [_series(side, role, name) for side in sides]
+    smooth = any(one is not None and len(one) > _NOISY for one in drawn)
     for place, (side, label) in enumerate(zip(sides, names, strict=True)):
-        series = _series(side, role, name)
+        series = drawn[place]
         if series is not None:
-            lines[:0] = _lines(series, side, found.alignment, label, "main" if not place else "other")
+            lines[:0] = _lines(series, side, found.alignment, (label, "main" if not place else "other"), smooth=smooth)
     title = printable(short_name(name), 60)
     marks: tuple[Mark, ...] = ()
     if parting is not None:
@@ -90,13 +92,14 @@ def _series(side: Side, role: str, name: str) -> Series | None:
     return None if found is None else found.clean()
 
 
-def _lines(series: Series, side: Side, alignment: Alignment, label: str, look: str) -> list[Line]:
-    """Its curve on the axis of the comparison; of many points the level that it runs at."""
+def _lines(series: Series, side: Side, alignment: Alignment, named: tuple[str, str], *, smooth: bool) -> list[Line]:
+    """Its curve on the axis of the comparison; of many points the level that it runs at. ``named``: label and look."""
+    label, look = named
     at = alignment.positions(series, side.evidence)
     order = np.argsort(at, kind="stable")
     steps, values = at[order], series.values[order]
     finite = np.isfinite(values)
-    if finite.sum() > _NOISY:
+    if smooth and finite.any():
         middle: Sequence[FloatArray] = level(steps[finite], values[finite], _BUCKETS)
         if len(middle[0]):
             return [Line(name=label, label=label, steps=middle[0], values=middle[1], look=f"{look} level")]

@@ -21,7 +21,7 @@ _MOST_KEPT = 10_000
 _MOST_CHAINS, _MOST_IN_CHAIN, _MOST_HELPED = 50, 50, 50
 _MOST_CHAINS_SHOWN, _MOST_IN_CHAIN_SHOWN, _MOST_HELPED_SHOWN = 10, 10, 10
 _NAME, _CHANGE, _ABOUT, _DEEPEST = 60, 120, 200, 8
-_UNKNOWN = "(unknown)"
+_UNKNOWN = "(not known)"
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?"
 _SET = re.compile(rf"([^\s,;](?:[^,;]*[^\s,;])?) ({_NUMBER}) ?(?:->|→) ?({_NUMBER})")
 

@@ -348,6 +348,8 @@ def _counted_lines(found: Overview) -> Iterator[str]:
     if found.older:
         are = "verdict is" if found.older == 1 else "verdicts are"
         yield f"{found.older} {are} older than the data of the run: sweep or annotate judges again"
+    if found.runs and 2 * found.verdicts["none"] >= found.runs:
+        yield "most have no verdict yet: tracker-health annotate judges them, also a whole --experiment or --project"
     if any(one.precision is not None for one in found.rules.values()):
         yield f"{count(found.open, 'run')} open: someone still has to look"
 

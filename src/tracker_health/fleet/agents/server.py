@@ -152,6 +152,9 @@ def _add_tools(server: MCPServer[Any], answer: _Answers) -> None:
     ) -> CallToolResult:
         return answer(lambda tools: tools.compare_runs(bad, good))
 
+    def repaired(old: _Run, new: _Run) -> CallToolResult:
+        return answer(lambda tools: tools.repaired(old, new))
+
     def explain(
         name: Annotated[str, Field(description="A rule's code or name (LOS004), or a cause", max_length=100)],
     ) -> CallToolResult:
@@ -174,6 +177,7 @@ def _add_tools(server: MCPServer[Any], answer: _Answers) -> None:
         "links. Reads the verdicts that are on the runs.",
         watch_run: "Should a run that is still running go on? advice: stop, go on, over or too early, with why.",
         compare_runs: "What differs between a bad run and good ones: settings, curves, the first step where they part.",
+        repaired: "Did a change help? repaired, not repaired, cannot tell, or repaired, and something new; with why.",
         explain: "What a rule or cause means, what to do, when it is wrong.",
         curve: "A metric of a run in at most 40 points, every extreme kept, with what was found in it.",
         rules_that_fit: "What to log or save so that more rules can judge a run.",

@@ -15,6 +15,7 @@ from tracker_health.config import Config, did_you_mean, parse_duration
 from tracker_health.errors import ConfigError, RunNotFound
 from tracker_health.evidence import Evidence, Request, Series
 from tracker_health.fleet.agents.roots import Roots
+from tracker_health.judge.compare import came_to_its_plan
 from tracker_health.live import false_stops
 from tracker_health.live.replay import Replay, replay
 from tracker_health.live.verdicts import LiveJudge
@@ -75,7 +76,8 @@ class Tools:
             RunError: it cannot be found, is outside of the roots, or cannot be asked.
         """
         if bool(experiment) == bool(project):
-            raise ConfigError("name one of experiment (of MLflow) and project (of W&B)", f"one of: {self.roots.said}")
+            hint = "give experiment, the name of one in the MLflow store, or project, as ENTITY/PROJECT"
+            raise ConfigError("name one of experiment (of MLflow) and project (of W&B)", hint)
         if experiment and not self.roots.tracking_uri:
             raise RunNotFound("this server was given no MLflow store", f"one of: {self.roots.said}")
         found = api.overview_of(
@@ -109,6 +111,15 @@ class Tools:
             raise ConfigError(f"{len(good)} other runs are too many", f"name at most {_MOST_GOOD}")
         others = [self.roots.run(one) for one in good]
         return api.compare(self.roots.run(bad), others, config=self.config, tracking_uri=self._uri).brief(MOST)
+
+    def repaired(self, old: str, new: str) -> dict[str, Any]:
+        """Whether a run repairs another one; nothing is written.
+
+        Raises:
+            TrackerHealthError: as for ``check_run``; or one run is named twice.
+        """
+        pair = self.roots.run(old), self.roots.run(new)
+        return api.repaired(*pair, config=self.config, tracking_uri=self._uri).brief(MOST)
 
     @staticmethod
     def explain(name: str) -> dict[str, Any]:
@@ -195,10 +206,12 @@ def watched(evidence: Evidence, config: Config, silent: float | None) -> dict[st
     worst = seen.stop_for
     if ending is not None and ending.how.is_over:
         advice, because = "over", f"it is over ({ending.how}); check_run judges all of it"
+    elif came_to_its_plan(evidence):
+        advice, because = "over", "it came to the end of its plan; check_run judges all of it"
     elif worst is not None:
         advice, because = "stop", f"{worst.code} {worst.name}: {worst.message}"
     elif seen.report is None:
-        advice, because = "too early", f"only {seen.extent.points} steps are logged"
+        advice, because = "too early", f"only {seen.extent.points} rows are logged"
     elif seen.findings:
         advice, because = "go on", f"a warning counts: {seen.findings[0].code}: {seen.findings[0].message}"
     else:
@@ -221,9 +234,7 @@ def _watched_in(seen: Replay, evidence: Evidence, answer: tuple[str, str, float 
         "share_of_plan": None if seen.extent.share is None else round(seen.extent.share, 3),
         "not_sure_yet": [f"{one.code} {one.name}" for one in seen.waiting[: room.findings]],
         "silent_seconds": None if silent is None else round(silent),
-        "look_again": None
-        if advice == "over"
-        else f"when {seen.next_look} steps are logged (now {seen.extent.points})",
+        "look_again": None if advice == "over" else f"when {seen.next_look} rows are logged (now {seen.extent.points})",
     }
 
 

@@ -4,7 +4,7 @@
 and tensors; ``margins`` says what two seeds bring about.
 """
 
-from tracker_health.judge.compare.alignment import Alignment, By, aligned
+from tracker_health.judge.compare.alignment import Alignment, By, aligned, came_to_its_plan
 from tracker_health.judge.compare.changes import Change, TensorChanges
 from tracker_health.judge.compare.comparison import NOTHING_PARTS, Comparison, compare
 from tracker_health.judge.compare.ends import End
@@ -15,5 +15,5 @@ from tracker_health.judge.compare.side import Side
 
 __all__ = [
     "NOTHING_PARTS", "PARTS", "ROLES", "Alignment", "By", "Change", "Comparison", "End", "Parting", "Partings",
-    "Repair", "Side", "TensorChanges", "aligned", "compare", "judge_repair",
+    "Repair", "Side", "TensorChanges", "aligned", "came_to_its_plan", "compare", "judge_repair",
 ]  # fmt: skip

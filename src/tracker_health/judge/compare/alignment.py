@@ -92,6 +92,17 @@ def length_of(evidence: Evidence) -> float | None:
     return last if any(abs(last / one - 1.0) <= _ABOUT for one in plans) else None
 
 
+def came_to_its_plan(evidence: Evidence) -> bool:
+    """Whether a run's last step is that of its plan, by what its steps count, or as many as the params plan."""
+    progress = evidence.progress
+    if progress is not None:
+        return progress.fraction >= 1.0
+    series, params = main_series(evidence), evidence.info.params
+    last = 0 if series is None else int(series.steps.max())
+    plans = [one for one in (planned_steps(params), planned_epochs(params)) if one is not None]
+    return any(last in (one, one - 1) for one in plans)  # counted from 1, or from 0
+
+
 def main_series(evidence: Evidence) -> Series | None:
     """The series by which a run's length is known: its longest one."""
     return max((one.clean() for one in evidence.by_role.values()), key=len, default=None)
