@@ -155,7 +155,7 @@ def _parting(
 
 
 def _first_point(own: Series, at: FloatArray, begins: float, bounds: tuple[float, float]) -> int:
-    """The first point of a part from which on most of the next few are outside of the bounds, or not finite."""
+    """The first point of a part of which most of the next few are outside of the bounds, or not finite, too."""
     inside = np.flatnonzero(at >= begins)
     values = own.values[inside]
     out = ~np.isfinite(values) | (values < bounds[0]) | (values > bounds[1])
