@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from agents import train_agent
 from autoencoders import train_vae
 from logs import Log, names_of
 from settings import SECRETS, Params
+
+from agents import train_agent
 
 
 def make(folder: Path, name: str, run: Params) -> bool:
