@@ -11,8 +11,8 @@ import pytest
 from tracker_health.config import Config
 from tracker_health.evidence import Evidence, Need, RunRef, Series
 from tracker_health.judge.engine import diagnose
-from tracker_health.render.docs import explain, explain_in_full
-from tracker_health.render.rule_page import rule_page
+from tracker_health.render.docs import explain
+from tracker_health.render.rule_page import rule_page, rule_text
 from tracker_health.report.result import Finding, ProbeResult, Report
 from tracker_health.rules.probe import (
     CASES,
@@ -137,7 +137,7 @@ def test_those_of_the_built_in_rules_are_written_as_such(probe):
 
 def test_explain_and_the_page_list_them():
     assert "  negative-start: A loss that begins below 0" in explain(HighEnd)
-    assert "  long-log        Of a long log the median of the end counts." in explain_in_full(HighEnd)
+    assert "  long-log        Of a long log the median of the end counts." in rule_text(HighEnd)
     assert "| `long-log` | Of a long log the median of the end counts. |" in rule_page(HighEnd)
 
 
