@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tracker_health.cli.group import cli
-from tracker_health.errors import ConfigError
+from tracker_health.errors import ConfigError, described
 from tracker_health.terminal import say
 from tracker_health.text import count, printable
 
@@ -32,7 +32,12 @@ def skill(folder: str | None) -> None:
         return
     target = Path(folder)
     _refuse_others(target / _MAIN)
-    written = [_copied(one, target / name) for name, one in _pages(source)]
+    try:
+        written = [_copied(one, target / name) for name, one in _pages(source)]
+    except OSError as error:
+        raise ConfigError(
+            f"{printable(folder)} cannot be written: {described(error)}", "name another folder"
+        ) from error
     say(f"wrote {count(len(written), 'file')} into {printable(folder)}")
 
 

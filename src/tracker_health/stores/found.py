@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from tracker_health.evidence import Request
@@ -19,6 +19,26 @@ class Listed(Protocol):
 
     def open(self) -> TrackedRun:
         """The run, without asking the store again for what the search gave."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweptListed:
+    """A run that a sweep is about, of a store that need not be asked again to open it. As text it is its name."""
+
+    name: str
+    state: str
+    annotated: bool
+    silent: bool
+    since: float | None
+    kin: Kin | None
+    listed: Listed = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def open(self) -> TrackedRun:
+        """The run as it is now."""
+        return self.listed.open()
 
 
 class RegisteredModel(Protocol):

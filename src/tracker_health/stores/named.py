@@ -16,12 +16,11 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
 from tracker_health.errors import ConfigError, MissingExtra, RunNotFound, TrackerHealthError, named
-from tracker_health.evidence.kin import Kin
 from tracker_health.rules.plugins import SWITCH, quietly
 from tracker_health.stores.base import TaggedRun
 from tracker_health.stores.common.record import is_finished, tagged
 from tracker_health.stores.common.tracked_run import TrackedRun
-from tracker_health.stores.found import Period
+from tracker_health.stores.found import Period, SweptListed
 from tracker_health.text import printable
 
 GROUP = "tracker_health.stores"
@@ -137,26 +136,6 @@ class ListedRun:
         return Named(self.word, self.address, self.store).open()
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweptNamedRun:
-    """A ``SweptRun`` of such a store."""
-
-    name: str
-    state: str
-    annotated: bool
-    silent: bool
-    since: float | None
-    kin: Kin | None
-    listed: ListedRun = field(repr=False)
-
-    def __str__(self) -> str:
-        return self.name
-
-    def open(self) -> TrackedRun:
-        """The run as it is now."""
-        return self.listed.open()
-
-
 def listed_runs(project: Named, where: str = "") -> Iterator[ListedRun]:
     """The runs of a project, the newest first.
 
@@ -185,7 +164,7 @@ def _opened(project: Named, where: str = "") -> Iterator[tuple[ListedRun, Tracke
             run.close()
 
 
-def swept_runs(project: Named, period: Period, *, kin: bool = False) -> Iterator[SweptNamedRun]:
+def swept_runs(project: Named, period: Period, *, kin: bool = False) -> Iterator[SweptListed]:
     """The runs of a project that a sweep is about. ``kin``: with their relations.
 
     Raises:
@@ -197,7 +176,7 @@ def swept_runs(project: Named, period: Period, *, kin: bool = False) -> Iterator
         if ended is not None and (ended < period.since or (silent and ended > period.silent_since)):
             continue
         marks = record.marks()
-        yield SweptNamedRun(
+        yield SweptListed(
             name=str(listed),
             state=f"{record.state()} {sorted(marks.items())}",
             annotated=is_finished(marks),

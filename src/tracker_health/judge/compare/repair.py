@@ -52,7 +52,7 @@ class Repair:
     @property
     def change(self) -> str:
         """What was changed, in short: ``learning_rate 0.3 -> 0.03``; empty where nothing is known to be."""
-        known = [one for one in self.changes if one.source == "params" and not one.known.startswith(_EACH_TIME)]
+        known = [one for one in self.changes if one.source == "params" and one.known != _EACH_TIME]
         return "; ".join(f"{one.name} {one.own} -> {one.others[0]}" for one in known[:_MOST_CHANGES])
 
     def mark(self, when: float) -> RepairMark:
@@ -153,7 +153,7 @@ class _Judging:
         self.old, self.new, self.seeds, self.changes = old, new, seeds, changes.found
         self.alignment = aligned([old, new])
         self.not_compared: list[str] = said_alone(changes.alone)
-        if all(one.known.startswith(_EACH_TIME) for one in changes.found):
+        if all(one.known == _EACH_TIME for one in changes.found):
             self.not_compared.append("the code: no setting is known to differ, and the seed alone may do this")
         self.ends, unlike = Ends(old=old, new=new, seeds=seeds, alignment=self.alignment).found()
         self.not_compared += unlike
@@ -259,7 +259,7 @@ class _Judging:
         if old is None or new is None or new >= _SHARE * old or self.new.evidence.info.stopped is not None:
             return ""
         was, now = (_reach(one, _BY_STEPS) for one in (self.old, self.new))
-        if was is not None and now is not None and now >= max(_SHARE * was, was + 1) and self.alignment.by is By.EPOCH:
+        if was is not None and now is not None and now > was and self.alignment.by is By.EPOCH:
             return ""
         own, there = (self.alignment.shown(one) for one in (new, old))
         return f"the new run is shorter: it ends at {own}, the old one at {there}"
@@ -280,11 +280,9 @@ class _Judging:
 
     def _new_findings(self) -> tuple[list[str], list[str]]:
         """Findings of the new run alone: those that are as severe as what the old one is to be rid of, and the rest."""
-        found: tuple[list[str], list[str]] = ([], [])
-        for code, one in self.new.found.items():
-            if code not in self.old.found:
-                found[not self._is_as_severe(one)].append(f"{code} {one.name}")
-        return found
+        fresh = [one for code, one in self.new.found.items() if code not in self.old.found]
+        severe = [f"{one.code} {one.name}" for one in fresh if self._is_as_severe(one)]
+        return severe, [f"{one.code} {one.name}" for one in fresh if not self._is_as_severe(one)]
 
     def _is_as_severe(self, finding: ProbeResult) -> bool:
         head = self.old.head

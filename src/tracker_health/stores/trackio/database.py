@@ -105,7 +105,7 @@ class Database:
         path = folder / file_name(project)
         if not path.is_file():
             shown = printable(project, 100)
-            raise RunNotFound(f"there is no trackio project {shown} in {printable(folder)}", _what_is_in(folder))
+            raise RunNotFound(f"there is no project {shown!r} of trackio's in {printable(folder)}", _what_is_in(folder))
         return cls(path)
 
     def read(self, query: Callable[[sqlite3.Connection], _Read]) -> _Read:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -13,7 +13,7 @@ from tracker_health.evidence.kin import Kin, results_of, settings_of_kin
 from tracker_health.stores.base import TaggedRun
 from tracker_health.stores.common.record import of_run, tagged
 from tracker_health.stores.common.standing import Standing, standing
-from tracker_health.stores.found import Period
+from tracker_health.stores.found import Period, SweptListed
 from tracker_health.stores.remote.answers import ExcessiveAnswer
 from tracker_health.stores.wandb.address import Address, Project, project_of
 from tracker_health.stores.wandb.connection import Connection, connect, pages
@@ -67,27 +67,7 @@ def listed_runs(name: str, where: str = "") -> Iterator[ListedOnlineRun]:
         yield ListedOnlineRun(address)
 
 
-@dataclass(frozen=True)
-class SweptOnlineRun:
-    """A ``SweptRun`` of W&B."""
-
-    name: str
-    state: str
-    annotated: bool
-    silent: bool
-    since: float | None
-    kin: Kin | None
-    _listed: ListedOnlineRun = field(repr=False)
-
-    def __str__(self) -> str:
-        return self.name
-
-    def open(self) -> OnlineRun:
-        """The run as it is now."""
-        return self._listed.open()
-
-
-def swept_runs(name: str, period: Period, *, kin: bool = False) -> Iterator[SweptOnlineRun]:
+def swept_runs(name: str, period: Period, *, kin: bool = False) -> Iterator[SweptListed]:
     """The runs of a project that a sweep is about. ``kin``: with their relations, for which more of each is listed.
 
     Raises:
@@ -99,7 +79,15 @@ def swept_runs(name: str, period: Period, *, kin: bool = False) -> Iterator[Swep
             annotated = bool(OWN_TAGS.intersection(run.tags))
             related = kin_of(run, "/".join(address[:2])) if kin else None
             state = json.dumps([run.state, heard, sorted(run.tags)])
-            yield SweptOnlineRun(address.shown, state, annotated, live, heard, related, ListedOnlineRun(address))
+            yield SweptListed(
+                name=address.shown,
+                state=state,
+                annotated=annotated,
+                silent=live,
+                since=heard,
+                kin=related,
+                listed=ListedOnlineRun(address),
+            )
 
 
 def tagged_runs(name: str, where: str = "", since: float | None = None, *, kin: bool = False) -> Iterator[TaggedRun]:
