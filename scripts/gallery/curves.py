@@ -614,8 +614,14 @@ def endings() -> Iterator[Entry]:
         ),
     )  # fmt: skip
     yield of(
-        "idle", "Idle accelerator", "It is used to 12 %.", measured(("accelerator_utilisation", 12 + noise(137, N, 1)))
-    )
+        "waits", "Steps wait for data", "Two thirds of each step's time go into loading.",
+        measured(("step_time", 1 + noise(137, N, 0.05)), ("data_time", 0.66 + noise(136, N, 0.04))),
+    )  # fmt: skip
+    slower = np.where(np.arange(N) < 0.6 * N, 1.0, 1.8) * (1 + noise(139, N, 0.06))
+    yield of(
+        "slower", "Steps take longer", "From three fifths of the run on, 1.8 times as long.",
+        measured(("step_time", slower)),
+    )  # fmt: skip
     yield of(
         "leak",
         "Memory grows",

@@ -35,7 +35,7 @@ _NEUTRAL = TRAINING | HELD_OUT | WHOLE | _RUNNING | word_set(
     "metrics metric stats epoch step steps batch batches iter iters iterations updates avg current curr raw reduced sample out global logs log "
     "learning optim optimizer opt main progress value values micro macro vs across reporter lm language gpt ptl per state"
 ) | _ONE_OF_SEVERAL  # fmt: skip
-_TIMES = "time times second timing timings"
+_TIMES = "time times second timing timings duration"
 _LOADS = "data load loading loader dataload dataloading dataloader"
 _SIDES = "actor critic policy pi g d generator discriminator gen disc"
 _NO_RATE = "loss mul mult multiplier min max scheduler"
@@ -100,10 +100,15 @@ _SAYINGS = (
     _Saying(ACCURACY, ("accuracy",), never="reward loss"),
     _Saying(AUC, ("auc",)),
     _Saying("data_time", (_LOADS, _TIMES), never="rank", beside="train perf", held_out=False),
+    _Saying("data_time", ("data loader dataloader", "wait stall fetch"), beside="train perf time second", held_out=False),
+    _Saying("step_time", ("dt",), beside="second", held_out=False),
     _Saying("step_time", ("step iter batch update", _TIMES), never="optim optimizer persecond",
             beside="elapsed perf performance speed runtime in timers", held_out=False),
     _Saying("throughput", ("throughput tps wps ups ips fps bps",), never=f"total policy env inference mfu flops gflops tflops {_TIMES}", held_out=False),
-    _Saying("throughput", ("persecond", "token sample step steps batch batches iter iters iterations updates"), never="total", held_out=False),
+    _Saying("throughput", ("persecond", "token sample step steps batch batches iter iters iterations updates it its"), never="total", held_out=False),
+    _Saying("workload", ("seq sequence context", "length"), never=f"response completion answer {_EXTREMES}", beside="train batch input", held_out=False),
+    _Saying("workload", ("batch bsz", "size"), never="learning", beside="effective local seq token sample", held_out=False),
+    _Saying("workload", ("image img crop", "size resolution"), beside="input", held_out=False),
     _Saying("memory", ("mem",), nowhere="num cpu process swap free percent usage master ratio cached", held_out=False),
     _Saying("cut_share", ("clip clipped", "fraction ratio", "completion response"), beside="length", held_out=False),
     _Saying("clip_fraction", ("clip clipped", "fraction ratio"), never=f"grad length {_EXTREMES}", nowhere="response prompt completion"),

@@ -66,6 +66,7 @@ OUT_OF_MEMORY = Cause(
     about="The process ran out of memory.",
     explains=_OF_ENDS,
     defines=(signs.MEMORY_OUT,),
+    never=(signs.MEMORY_CREPT_OUT,),
     says=_out_of_memory,
     whole=True,
     do=_save_memory,
