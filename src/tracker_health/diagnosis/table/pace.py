@@ -11,10 +11,9 @@ from tracker_health.words.diagnosis import Action
 
 
 def _waits(facts: Facts) -> str:
-    share = facts.measured("SYS001", "data_share")
-    if facts.has_kind("SYS001", "data") and share is not None:
-        return f"the data loader is too slow: {percent(share)} of a step's time is spent waiting for data"
-    return "the data loader became slower: most of what steps take longer is time for data"
+    if facts.head_code == "SYS005":
+        return "the data loader became slower: most of what steps take longer is time for data"
+    return "the data loader is too slow for this model"
 
 
 def _speed_up_the_loader(facts: Facts) -> Action:

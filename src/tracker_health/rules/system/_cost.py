@@ -7,6 +7,7 @@ from tracker_health.facts.pace import Pace
 from tracker_health.text import number, percent
 
 HOUR = 3600.0
+_HOURS, _MINUTES = 1.0, 0.05  # from which on a time is in that unit
 
 
 def hours_of(evidence: Evidence, pace: Pace) -> float | None:
@@ -41,7 +42,7 @@ def hours_between(evidence: Evidence) -> float | None:
 
 
 def cost_in_words(share: float, hours: float | None) -> str:
-    """A share of the whole time: ``21 % of 14 h``.
+    """A share of the whole time, in the unit that fits: ``21 % of 14 h``.
 
     Args:
         share: From 0 to 1.
@@ -52,5 +53,7 @@ def cost_in_words(share: float, hours: float | None) -> str:
     """
     if hours is None:
         return f"{percent(share)} of the run's time"
-    unit, value = ("h", hours) if hours >= 1.0 else ("min", 60.0 * hours)
+    unit, value = ("h", hours) if hours >= _HOURS else ("min", 60.0 * hours)
+    if hours < _MINUTES:
+        unit, value = "s", HOUR * hours
     return f"{percent(share)} of {number(value)} {unit}"

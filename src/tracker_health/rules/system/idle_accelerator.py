@@ -86,8 +86,11 @@ class IdleAccelerator(Probe):
             return Finding.skipped("there is no time of whole steps next to the time for data")
         if measured.get("data_share", 0.0) > self.data_share:
             share = measured["data_share"]
-            cost = cost_in_words(share, hours_between(evidence))
-            message = f"{percent(share)} of a step's time went into waiting for data: {cost}"
+            hours = hours_between(evidence)
+            cost = f", which cost {cost_in_words(share, hours)}" if hours is not None else ""
+            message = (
+                f"{number(max(data))} of the {number(max(step))} that a step takes went into waiting for data{cost}"
+            )
             return Finding(verdict=Verdict.WARN, message=message, remedy=_REMEDY, measured=measured, kind="data")
         taken = max(self._held(evidence), default=0.0)
         if busy and max(busy) < self.utilisation and taken >= self.held:

@@ -90,7 +90,7 @@ class SlowedDown(Probe):
         spikes = spikes_of(pace)
         often = ""
         measured: dict[str, Measure] = {"times": 1.0}
-        if spikes is not None:
+        if spikes is not None and spikes.share >= self.lost:
             measured |= {"stalls": spikes.times, "stalls_every": spikes.every, "stalls_share": spikes.share}
             stalls = count(spikes.times, "step")
             often = f"; {stalls} at a regular distance took {percent(spikes.share)} of the time besides"
