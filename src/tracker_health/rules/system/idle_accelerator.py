@@ -12,7 +12,7 @@ from tracker_health.report.result import Finding
 from tracker_health.roles import words_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
 from tracker_health.rules.system._cost import cost_in_words, hours_between
-from tracker_health.text import number, percent
+from tracker_health.text import number
 from tracker_health.words.verdict import Verdict
 
 _REMEDY = "more loader workers, larger batches, or data on a faster disk or in memory"
