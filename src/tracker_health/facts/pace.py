@@ -7,7 +7,7 @@ came tell it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -31,7 +31,7 @@ _SPIKES, _REGULAR = 3, 0.25
 """How often it comes back, at least, and by how much of their usual distance such steps may be misplaced."""
 _CLEARLY = 0.8
 """Of how far levels are from a step: a creep must fit so much better. Noise alone makes a step look like one."""
-_MAD, _SURELY = 1.4826, 2.0
+_MAD, _SURELY, _LEAST = 1.4826, 2.0, 1e-9
 _OF_THE_RISE = 0.2
 """What the last third brings of a rise that goes on, at least; a third of one that is even."""
 _MOSTLY, _MOST_SPIKES = 0.8, 1 / 3
@@ -237,10 +237,10 @@ def slow_down_of(pace: Pace, *, slower: float, earliest: float, rest: float, apa
     levels = pace.levels
     warm = max(1, int(earliest * len(levels)))  # the first steps compile and fill caches
     changes = range(warm + 2, len(levels) - max(3, int(rest * len(levels))) + 1)
-    if not changes:
-        return None
+    if not changes or levels[-2:].min() <= levels[warm:].min() + np.log(slower) / 2:
+        return None  # the end is not half as far above the fastest part as a slow-down must be
     steps = {at: _cost_of_step(levels, warm, at) for at in changes}
-    creeps = {at: _cost_of_creep(levels, warm, at) for at in [warm, *changes]}
+    creeps = dict(zip(places := [warm, *changes], _costs_of_creeps(levels, warm, places).tolist(), strict=True))
     best, creep = min(steps, key=steps.__getitem__), min(creeps, key=creeps.__getitem__)
     is_step = _CLEARLY * steps[best] <= creeps[creep]
     at = best if is_step else creep
@@ -259,13 +259,17 @@ def _cost_of_step(levels: FloatArray, warm: int, at: int) -> float:
     return float(np.abs(before - median(before)).sum() + np.abs(after - median(after)).sum())
 
 
-def _cost_of_creep(levels: FloatArray, warm: int, at: int) -> float:
-    """The same of a level that from there on rises evenly, as the time itself and not its logarithm."""
+def _costs_of_creeps(levels: FloatArray, warm: int, places: Sequence[int]) -> FloatArray:
+    """The same of a level that from each of these places on rises evenly, as the time itself and not its logarithm;
+    infinite where it falls.
+    """
     there = np.exp(levels[warm:])
-    rise = np.maximum(np.arange(len(there)) - (at - warm), 0.0)
-    fitted, *_ = np.linalg.lstsq(np.stack([np.ones(len(there)), rise], axis=1), there, rcond=None)
-    line = np.maximum(fitted[0] + fitted[1] * rise, 1e-9 * float(there.max()))
-    return float(np.abs(levels[warm:] - np.log(line)).sum()) if fitted[1] > 0 else float("inf")
+    rises = np.maximum(np.arange(len(there)) - (np.array(places)[:, None] - warm), 0.0)
+    middle = rises - rises.mean(axis=1, keepdims=True)
+    slopes = middle @ (there - there.mean()) / np.maximum((middle**2).sum(axis=1), 1.0)
+    lines = there.mean() + slopes[:, None] * middle
+    costs = np.abs(levels[warm:] - np.log(np.maximum(lines, _LEAST * there.max()))).sum(axis=1)
+    return np.where(slopes > 0, costs, np.inf)
 
 
 def _around(levels: FloatArray, warm: int, at: int, *, is_step: bool) -> tuple[float, float]:
