@@ -1,5 +1,7 @@
 """Rules on what a run costs: SYS001, SYS002, SYS005."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -98,19 +100,19 @@ SLOWER = np.where(np.arange(N) < 120, 1.0, 2.0)
 CREEPS = 1.0 + np.maximum(np.arange(N) - 60, 0) / 70
 
 
-@pytest.mark.parametrize("role", ["step_time", "throughput", "times"])
+@pytest.mark.parametrize("role", ["step_time", "throughput", "elapsed", "times"])
 @pytest.mark.parametrize(("times", "kind", "place"), [(SLOWER, "step", 120), (CREEPS, "creep", 60)])
 def test_steps_that_take_longer(role, times, kind, place, make, judge):
     took = 60.0 * steps_of(times)
+    values = {"step_time": took, "throughput": 1.0 / took, "elapsed": np.cumsum(took), "times": np.ones(N)}[role]
+    series = make.series(values, role="train_loss" if role == "times" else role)
     if role == "times":
-        series = make.series(np.ones(N), times=1.7e9 + np.cumsum(took))
-    else:
-        series = make.series(took if role == "step_time" else 1.0 / took, role=role)
+        series = replace(series, times=1.7e9 + np.cumsum(took))
     result = judge("SYS005", make.evidence(None, series))
     assert (result.verdict, result.kind) == ("warn", kind)
     assert result.steps[0] == pytest.approx(place, abs=0.1 * N)
     assert result.measured["times"] == pytest.approx(times[-20:].mean(), rel=0.15)
-    if role == "times":
+    if role in ("elapsed", "times"):
         lost = (times - 1.0).sum() / times.sum()
         assert result.measured["lost_share"] == pytest.approx(lost, rel=0.25)
         assert result.measured["lost_hours"] == pytest.approx(lost * times.sum() / 60.0, rel=0.25)

@@ -1,7 +1,7 @@
 """How long the steps of a run took, and where they began to take longer for good.
 
-What its owner logged comes first: a throughput, then a time per step. Where there is neither, the times at which points
-came tell it.
+What its owner logged comes first: a throughput, then a time per step, a clock. Where there is none, the times at which
+points came tell it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STEP_WORDS = frozenset(
 )
 _EPISODES = re.compile(r"episode|trial", re.IGNORECASE)
 
-ByWhat = Literal["throughput", "step time", "times of points"]
+ByWhat = Literal["throughput", "step time", "clock", "times of points"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -139,12 +139,13 @@ def pace_of(evidence: Evidence, fewest: int) -> Pace | None:
         fewest: Values that are enough to tell.
 
     Returns:
-        By the first of these that tells: a throughput that was logged, a time per step, the times of points. None where
-        none does. What a policy's training logs of its throughput is a mean since its beginning: there it comes last.
+        By the first of these that tells: a throughput that was logged, a time per step, a clock, the times of points.
+        None where none does. What a policy's training logs of its throughput is a mean since its beginning: there it
+        comes last.
     """
-    ways = [_of_throughput, _of_step_time, _of_times]
+    ways = [_of_throughput, _of_step_time, _of_elapsed, _of_times]
     rewarded = evidence.find("train_reward") is not None
-    order = [ways[1], ways[2], ways[0]] if rewarded else ways
+    order = [*ways[1:], ways[0]] if rewarded else ways
     for way in order:
         for pace in way(evidence):
             if len(pace.values) >= fewest:
@@ -185,6 +186,22 @@ def _weights(series: Series) -> FloatArray:
     return np.concatenate([apart[:1], apart]) if len(apart) else np.ones(len(series))
 
 
+def _of_elapsed(evidence: Evidence) -> Iterator[Pace]:
+    """By a clock that its owner logged: it only ever goes on."""
+    for series in evidence.all_of("elapsed"):
+        clock = series.finite()
+        if len(clock) > 1 and not series.went_back and (np.diff(clock.values) > 0.0).all():
+            unit = 1e-3 if not _MILLISECONDS.isdisjoint(words_of(series.name)) else 1.0
+            yield _paced(clock, unit * np.diff(clock.values), "clock")
+
+
+def _paced(series: Series, passed: FloatArray, by: ByWhat) -> Pace:
+    """By the time that passed between neighbouring points."""
+    done = np.diff(series.steps).astype(np.float64)
+    later = series.at(np.arange(1, len(series)))
+    return Pace(series=later, values=passed / done, weights=done, by=by, in_seconds=True)
+
+
 def _of_times(evidence: Evidence) -> Iterator[Pace]:
     """By when points came: of the training loss, or of what was logged most often."""
     losses = [one for one in (evidence.find("train_loss"),) if one is not None]
@@ -206,10 +223,10 @@ def _between_points(series: Series) -> Pace | None:
     kept = np.flatnonzero(np.append(np.diff(times) > 0.0, True))
     if len(kept) < _MOST_AT_ONCE * len(times):
         return None
-    passed, done = np.diff(times[kept]), np.diff(clean.steps[kept]).astype(np.float64)
+    passed = np.diff(times[kept])
     if (passed <= 0.0).any() or median(passed) < _LEAST_TO_SEE:
         return None
-    return Pace(series=clean.at(kept[1:]), values=passed / done, weights=done, by="times of points", in_seconds=True)
+    return _paced(clean.at(kept), passed, "times of points")
 
 
 def _counts_episodes(series: Series) -> bool:

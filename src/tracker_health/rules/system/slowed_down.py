@@ -27,12 +27,13 @@ class SlowedDown(Probe):
         or of the program, and goes on in the next run.
 
     How it decides:
-        The time per step is taken from a throughput that was logged, from a time per step, or from the times at which
-        points came. It needs `min_points` of them. Their medians are compared in up to 40 parts, as logarithms. The
-        place is where two levels fit best, or a level that then rises evenly. Warn when steps take `slower` times as
-        long as before or more. A share `apart` of the parts before must be faster than half way, and as many of those
-        after slower. What changes in the first `earliest` of the run is its warm-up, and the last `rest` must be slow.
-        The cost must be `lost` of the run's time or more, and `seconds` where the time is known in seconds.
+        The time per step is taken from a throughput that was logged, from a time per step, from a clock, or from the
+        times at which points came. It needs `min_points` of them. Their medians are compared in up to 40 parts, as
+        logarithms. The place is where two levels fit best, or a level that then rises evenly. Warn when steps take
+        `slower` times as long as before or more. A share `apart` of the parts before must be faster than half way, and
+        as many of those after slower. What changes in the first `earliest` of the run is its warm-up, and the last
+        `rest` must be slow. The cost must be `lost` of the run's time or more, and `seconds` where the time is known in
+        seconds.
 
     Special cases:
         more-work: sequences, batches or answers that became longer by as much take longer, which is no fault.
@@ -79,7 +80,7 @@ class SlowedDown(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        others = ("step_time", "train_loss", "train_reward", "val_loss")
+        others = ("step_time", "elapsed", "train_loss", "train_reward", "val_loss")
         beside = ("data_time", "workload", "response_length", "episode_length")
         return (Need(role="throughput", min_points=self.min_points, any_of=others), *Need.beside(*beside))
 
