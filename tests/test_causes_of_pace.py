@@ -6,6 +6,8 @@ import pytest
 from tracker_health.config import Config
 from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
 from tracker_health.judge.engine import diagnose
+from tracker_health.render.curves import plots_of
+from tracker_health.render.sketch import sketch
 from tracker_health.words.ending import Ended, Ending
 
 N = 300
@@ -68,6 +70,21 @@ def test_out_of_memory_by_a_leak_or_at_once(memory, cause):
 def test_a_leak_that_has_not_ended_the_run():
     found = report(memory=noisy(LEAKS, 0.005))
     assert (found.verdict, found.diagnosis.cause) == ("warn", "memory-creeps")
+
+
+def test_the_time_per_step_is_drawn_where_only_points_have_times():
+    loss = Series(
+        name="loss",
+        role="train_loss",
+        steps=AT,
+        values=1.0 + np.exp(-AT / 100),
+        times=1.7e9 + np.cumsum(60.0 * noisy(SLOWER)),
+    )
+    evidence = Evidence(run=RunRef(store="directory", id="a", name="a"), series=(loss,))
+    found = diagnose(evidence, Config())
+    assert found.findings[0].about == ("seconds per step",)
+    assert sketch(evidence, found).says.startswith("seconds per step")
+    assert [plot.name for plot in plots_of(evidence, found)] == ["pace", "loss"]
 
 
 def test_what_a_run_costs_heads_no_report_on_a_training_that_broke():

@@ -7,8 +7,8 @@ points came tell it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -40,6 +40,9 @@ _STEP_WORDS = frozenset(
     "it its iter iters iteration iterations step steps batch batches update updates ups ips".split()  # noqa: SIM905
 )
 _EPISODES = re.compile(r"episode|trial", re.IGNORECASE)
+
+PER_STEP = "seconds per step"
+"""What the series is called that is worked out from a clock, or from the times of points."""
 
 ByWhat = Literal["throughput", "step time", "clock", "times of points"]
 
@@ -92,6 +95,13 @@ class Pace:
             As the series counts steps.
         """
         return int(self.series.steps[at])
+
+    @cached_property
+    def drawn(self) -> Series:
+        """What it is seen in: the series that its owner logged, else the time per step that was worked out."""
+        if self.by in ("throughput", "step time"):
+            return self.series
+        return replace(self.series, name=PER_STEP, role="step_time", values=self.values)
 
     @cached_property
     def spent(self) -> float:
@@ -151,6 +161,20 @@ def pace_of(evidence: Evidence, fewest: int) -> Pace | None:
             if len(pace.values) >= fewest:
                 return pace
     return None
+
+
+def worked_out(evidence: Evidence, names: Iterable[str]) -> tuple[Series, ...]:
+    """The series of these names that were not logged and can be drawn: the time per step.
+
+    Args:
+        evidence: What was read of the run.
+        names: Of what findings are about.
+
+    Returns:
+        That series, none where it is not among the names.
+    """
+    pace = pace_of(evidence, 1) if PER_STEP in names else None
+    return (pace.drawn,) if pace is not None and pace.drawn.name == PER_STEP else ()
 
 
 def _positive(series: Series) -> Series:

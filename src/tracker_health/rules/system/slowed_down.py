@@ -115,7 +115,7 @@ class SlowedDown(Probe):
             details={"changed": changed, "by": pace.by, "series": pace.series.name},
             steps=(step,),
             kind="step" if slow.is_step else "creep",
-            about=(pace.series.name,),
+            about=(pace.drawn.name,),
         )
 
 
