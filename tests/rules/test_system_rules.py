@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import draws
 
+from tracker_health.evidence import TextLog
+
 FEW = settings(max_examples=draws(40), deadline=None)
 N = 200
 
@@ -143,6 +145,23 @@ def test_longer_sequences_take_longer(verdict):
     assert verdict("SYS005", **longer | {"workload": np.full(N, 512.0)}).verdict == "warn"
     # Tokens a second say more than steps a second.
     assert verdict("SYS005", **longer | {"throughput": 1.0 / STEADY}).verdict == "pass"
+
+
+def test_what_changed_where_it_began(make, judge):
+    """An evaluation that begins there, a resume, sequences that became longer by less than steps did."""
+    took = make.series(60.0 * SLOWER, role="step_time")
+    evaluated = make.series(np.ones(8), np.arange(120, 200, 10), role="val_loss")
+    earlier = make.series(np.ones(16), np.arange(40, 200, 10), role="val_loss")
+    longer = make.series(np.where(np.arange(N) < 120, 512, 640), role="workload", name="seq_len")
+    resumed = TextLog(source="train.log", lines=300, rows=N, resumed=(118,))
+
+    def changed(*series, **parts):
+        return judge("SYS005", make.evidence(None, took, *series, **parts)).details["changed"]
+
+    assert changed(evaluated) == "val_loss is logged from step 120 on"
+    assert changed(longer) == "seq_len went from 512 to 640"
+    assert changed(evaluated, text_log=resumed) == "the run was resumed at step 118"
+    assert changed(earlier) == changed() == ""
 
 
 def test_where_the_loader_is_what_slowed(verdict):

@@ -13,7 +13,7 @@ from tracker_health.text import number, printable, short_name
 _MORE_WORK = ("workload", "response_length", "episode_length")
 _EXPLAINS = 0.5
 """Of the slow-down, as a power: steps with so much more to do are not slow."""
-_FEW = 3
+_FEW, _CHANGED = 3, 1.1
 _NEAR, _LATE = 0.03, 0.05
 """Shares of the run: how near to the slow-down something changed that may be why, and what is no beginning any more."""
 
@@ -69,7 +69,8 @@ def _sides(series: Series, step: int, *, at_end: bool) -> tuple[float, float]:
 
 
 def what_changed(evidence: Evidence, pace: Pace, step: int) -> str:
-    """What happened near a step that may be why: a resume, or a metric that was logged from there on.
+    """What happened near a step that may be why: a resume, more to do in a step, a metric that was logged from there
+    on.
 
     Args:
         evidence: What was read of the run.
@@ -84,6 +85,10 @@ def what_changed(evidence: Evidence, pace: Pace, step: int) -> str:
     for resume in resumes_of(evidence):
         if abs(resume.step - step) <= near:
             return f"the run was resumed at {pace.series.place(resume.step)}"
+    for series in (one for role in _MORE_WORK for one in evidence.all_of(role)):
+        before, after = _sides(series, step, at_end=False)
+        if after > _CHANGED * before > 0.0:
+            return f"{short_name(series.name)} went from {number(before)} to {number(after)}"
     for series in evidence.series:
         begins = int(series.steps.min()) if len(series) >= _FEW else first
         if begins > late and abs(begins - step) <= near:
