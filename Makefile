@@ -6,6 +6,8 @@ LOWEST := .venv-lowest
 OLD := .venv-old
 TRACKIO := .venv-trackio
 RIVALS := build/rivals
+RELEASE := .venv-release
+PYTHONS ?= $(PYTHON)
 ROUNDS ?= 3
 ATTEMPTS ?= 20000
 
@@ -34,7 +36,7 @@ QUICK_TESTS := tests/test_outcomes.py tests/test_headlines.py tests/test_diagnos
     tests/test_engine.py tests/test_evidence.py tests/test_curve_parts.py tests/test_parameters.py tests/test_retired.py \
     $(filter-out $(LONG_RULE_TESTS),$(wildcard tests/rules/test_*.py))
 
-TARGETS := lint check new-rule demo test fuzz frameworks lowest old-wandb slow bench faults causes rivals mutants docs site screenshots trackio clean
+TARGETS := lint check new-rule demo test fuzz frameworks lowest old-wandb slow bench faults causes rivals mutants docs site screenshots trackio dist try-dist clean
 .PHONY: $(TARGETS)
 
 # The many processes that tests start need not compile the package each time anew.
@@ -148,6 +150,25 @@ screenshots: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt playwright
 	$(BIN)/python scripts/make_screenshots.py
 
+# What is published: a wheel and an sdist, with what they have checked; what they need, with versions and licences (SBOM
+# in the format of CycloneDX). The parts are those of the wheel with its extras, in an environment of its own.
+dist: $(RELEASE)/.installed
+	rm -rf dist build
+	$(RELEASE)/bin/python -m build --outdir dist .
+	rm -rf build src/*.egg-info
+	$(RELEASE)/bin/twine check --strict dist/*
+	$(RELEASE)/bin/python scripts/dist.py check dist
+	$(PYTHON) -m venv --clear $(RELEASE)/parts
+	$(RELEASE)/parts/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[charts,mlflow,wandb-server,remote]"
+	$(RELEASE)/parts/bin/python -m pip uninstall --quiet --yes pip setuptools
+	$(RELEASE)/bin/cyclonedx-py environment $(RELEASE)/parts --output-reproducible \
+	    --of JSON --output-file dist/sbom.cdx.json
+	$(RELEASE)/bin/python scripts/dist.py licences dist/sbom.cdx.json > docs/licences.md
+
+# Installs both files with each of PYTHONS, and judges runs with what was installed: PYTHONS="python3.11 python3.14".
+try-dist:
+	@env -u PYTHONPATH $(PYTHON) scripts/dist.py try dist $(PYTHONS)
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -184,6 +205,11 @@ $(TRACKIO)/.installed: pyproject.toml setup.py
 	$(TRACKIO)/newest/bin/python -m pip install --quiet trackio -e '.[charts]'
 	touch $@
 
+$(RELEASE)/.installed:
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet build cyclonedx-bom twine
+	touch $@
+
 $(RIVALS)/.installed: benchmarks/rivals/requirements.txt
 	$(PYTHON) -m venv $(RIVALS)
 	$(RIVALS)/bin/python -m pip install --quiet --requirement $<
@@ -202,4 +228,4 @@ $(LOWEST)/.installed: pyproject.toml setup.py constraints-lowest.txt scripts/low
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(OLD) $(TRACKIO) build tracker-health-demo
+	rm -rf $(VENV) $(LOWEST) $(OLD) $(TRACKIO) $(RELEASE) build dist tracker-health-demo

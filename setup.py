@@ -1,24 +1,32 @@
-"""What pyproject.toml cannot say: a file that Python reads at its start lies beside the package."""
+"""What pyproject.toml cannot say: files of the wheel that are not in the package's own folder."""
 
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-STARTED = "tracker-health.pth"
+COPIES = {"src/tracker-health.pth": "tracker-health.pth"}  # Python reads it at its start, next to the package
+COPIES |= {str(schema): f"tracker_health/schemas/{schema.name}" for schema in Path("docs").glob("*.schema.json")}
 
 
-class BuildWithStart(build_py):
-    """Puts the ``.pth`` file where a wheel is unpacked into."""
+class BuildWithCopies(build_py):
+    """Puts them where a wheel is unpacked into."""
 
     def run(self) -> None:
         super().run()
-        if not self.editable_mode:
-            self.copy_file(f"src/{STARTED}", str(Path(self.build_lib, STARTED)), preserve_mode=False)
+        if self.editable_mode:
+            return
+        for source, place in COPIES.items():
+            target = Path(self.build_lib, place)
+            self.mkpath(str(target.parent))
+            self.copy_file(source, str(target), preserve_mode=False)
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         """See setuptools."""
-        return [*super().get_outputs(include_bytecode), str(Path(self.build_lib, STARTED))]
+        return [
+            *super().get_outputs(include_bytecode),
+            *(str(Path(self.build_lib, place)) for place in COPIES.values()),
+        ]
 
 
-setup(cmdclass={"build_py": BuildWithStart})
+setup(cmdclass={"build_py": BuildWithCopies})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+
 import pytest
 from click.testing import CliRunner
 
@@ -21,6 +24,12 @@ def examined(*options):
     return done, {rest.strip().partition(":")[0]: state.strip() for state, _, rest in rows}
 
 
+def called_next(done):
+    """The command that doctor names as the next one, called."""
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("next ")]
+    return CliRunner().invoke(cli, shlex.split(line.removeprefix("next"))[1:])
+
+
 def left_on(uri, name):
     import mlflow
 
@@ -38,9 +47,15 @@ def test_a_server_that_takes_everything(server_uri):
     assert "enough for: check, report; annotate, sweep, exec; gate; gate with tags" in done.stdout
     assert "not enough" not in done.stdout
     assert left_on(server_uri, name) == (["run 0"], [])
+    import mlflow
+
+    swept, client = called_next(done), mlflow.MlflowClient(tracking_uri=server_uri)
+    assert swept.exit_code == 0, swept.output
+    (run,) = client.search_runs([client.get_experiment_by_name(name).experiment_id])
+    assert {tag for tag in run.data.tags if tag.startswith("health")} == {"health.shadow"}
 
 
-def test_an_account_that_may_only_read(auth_server_uri, monkeypatch):
+def test_an_account_that_may_only_read(auth_server_uri, monkeypatch, tmp_path):
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", ADMIN_PASSWORD)
     name, _ = make_runs(auth_server_uri, 1)
@@ -51,6 +66,8 @@ def test_an_account_that_may_only_read(auth_server_uri, monkeypatch):
     assert (states["read runs"], states["make a run"]) == ("works", "fails")
     assert "no permission" in done.stdout
     assert "not enough for: annotate, sweep, exec; gate with tags" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    assert called_next(done).exit_code == 0, "what it names next needs no more than to read"
     assert left_on(auth_server_uri, name) == (["run 0"], [])
 
 
@@ -85,6 +102,31 @@ def test_a_new_project_of_wandb_says_nothing_of_the_account(wandb_server):
     wandb_server.store.new_run("team", "new", "first")
     done, _ = examined("--project", "team/new")
     assert "enough for: check, report; annotate, sweep, exec; gate" in done.stdout.splitlines()
+
+
+def test_as_a_document(sqlite_uri):
+    name, _ = make_runs(sqlite_uri, 1)
+    done = CliRunner().invoke(
+        cli, ["doctor", "--tracking-uri", sqlite_uri, "--experiment", name, "--dry-run", "--json"]
+    )
+    document = json.loads(done.stdout)
+    assert document["schema"] == "tracker-health/doctor/1"
+    assert {"tracker-health", "python", "system", "mlflow", "numpy"} <= document["versions"].keys()
+    assert [step["what"] for step in document["steps"]][:2] == ["reach the server", "runs"]
+    assert document["next"].endswith("--since 7d --report-to tracker-health-reports"), "nothing said that it may write"
+
+
+def test_a_password_is_in_no_document():
+    done = CliRunner().invoke(cli, ["doctor", "--tracking-uri", "http://ana:hunter2@127.0.0.1:9", "--json"])
+    assert (done.exit_code, json.loads(done.stdout)["next"]) == (3, "")
+    assert "hunter2" not in done.output
+
+
+def test_versions_alone_ask_no_server(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    done = CliRunner().invoke(cli, ["doctor", "--versions", "--json"])
+    assert (done.exit_code, json.loads(done.stdout)["steps"]) == (0, [])
+    assert "python" in CliRunner().invoke(cli, ["doctor", "--versions"]).stdout
 
 
 @pytest.mark.slow

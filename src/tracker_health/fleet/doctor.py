@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import time
 import uuid
 from collections import Counter
@@ -10,9 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from tracker_health._version import __version__
 from tracker_health.api import annotate, clear_annotations
 from tracker_health.config import Config
 from tracker_health.errors import RunError, RunNotFound, WriteError, described
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 _NAME = "tracker-health-doctor"
 _STEPS = 40
 _MOST_RUNS = 1000
+_PACKAGES = ("mlflow", "mlflow-skinny", "wandb", "trackio", "torch", "numpy", "click", "rich", "pyyaml", "matplotlib")
 READS, WRITES, FILES, REGISTRY = "read runs", "write verdicts", "write files", "tag model versions"
 """What a step is tried for."""
 _NEEDED_BY = {
@@ -74,6 +78,35 @@ def commands_that_work(steps: list[Step]) -> Iterator[str]:
     yield f"enough for: {'; '.join(good) or 'nothing'}"
     if bad:
         yield f"not enough for: {'; '.join(bad)}"
+
+
+def next_command(steps: list[Step], where: str) -> str:
+    """What to call next, by what the account is enough for; empty where runs cannot be read. ``where``: the options
+    that name the server and its runs.
+    """
+    bad = (State.FAILS, State.NOT_THERE)
+    if any(step.state in bad for step in steps if step.need == READS or step.what == "runs"):
+        return ""
+    writes = {step.state for step in steps if step.need == WRITES}
+    way = "--shadow" if writes == {State.WORKS} else "--report-to tracker-health-reports"
+    return f"tracker-health sweep {where} --since 7d {way}"
+
+
+def versions() -> dict[str, str]:
+    """The versions of tracker-health, of Python, of the system, and of the packages that it may work with."""
+    known = {"tracker-health": __version__, "python": platform.python_version(), "system": platform.platform()}
+    for package in _PACKAGES:
+        try:
+            known[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return known
+
+
+def document(steps: list[Step], follows: str) -> dict[str, Any]:
+    """What was tried as plain data: the versions, each step, and the command that ``follows``."""
+    tried = [{"what": one.what, "state": str(one.state), "detail": one.detail, "need": one.need} for one in steps]
+    return {"schema": "tracker-health/doctor/1", "versions": versions(), "steps": tried, "next": follows}
 
 
 class _Trials:
