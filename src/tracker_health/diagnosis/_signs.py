@@ -581,6 +581,7 @@ FAILED = Sign(
     looks_at="RUN004",
     seen=lambda facts: ended(facts, Ended.FAILED),
 )
+HUNG = _finding("ranks waited in a collective operation until its time was up, or ran different ones", "RUN006")
 
 # Policies and preferences
 

@@ -5,6 +5,7 @@ Readers and stores make these; nothing here does I/O. Arrays are float64 or int6
 
 from tracker_health.evidence.axis import Axis
 from tracker_health.evidence.children import Child, Children
+from tracker_health.evidence.collectives import Entered, GroupDump, RankDump, RankReports
 from tracker_health.evidence.confirmation import Confirmed, confirm
 from tracker_health.evidence.course import CHARACTERS, SHARES, Baseline, Course, Sibling, Usual
 from tracker_health.evidence.curve import (
@@ -81,11 +82,13 @@ __all__ = [
     "DlmStepLog",
     "Ended",
     "Ending",
+    "Entered",
     "Estimate",
     "Evidence",
     "Excursion",
     "Fall",
     "FloatArray",
+    "GroupDump",
     "Initial",
     "IntArray",
     "Left",
@@ -101,6 +104,8 @@ __all__ = [
     "Progress",
     "Purpose",
     "Rank",
+    "RankDump",
+    "RankReports",
     "Request",
     "RunInfo",
     "RunRef",

@@ -123,6 +123,14 @@ def _amount_of_optimizer_state(evidence: Evidence) -> int:
     return 0 if evidence.optimizer is None else max(1, evidence.steps_at_least.steps)
 
 
+def _amount_of_reports(evidence: Evidence) -> int:
+    """How often ranks say that they waited in vain, or ran something else than others."""
+    reports = evidence.text_log.reports if evidence.text_log is not None else None
+    if reports is None or not reports.says_something:
+        return 0
+    return len(reports.waits) + len(reports.ran) + len(reports.missed)
+
+
 _AMOUNTS: Mapping[str, Callable[[Evidence], int]] = {
     Part.OPTIMIZER_STATE: _amount_of_optimizer_state,
     Part.SECOND_MOMENTS: lambda evidence: len(evidence.optimizer.with_second_moment) if evidence.optimizer else 0,
@@ -139,6 +147,7 @@ _AMOUNTS: Mapping[str, Callable[[Evidence], int]] = {
     Part.DLM_STEP_LOG: lambda evidence: len(evidence.dlm_step_log) if evidence.dlm_step_log is not None else 0,
     Part.DLM_CHECKPOINT: lambda evidence: int(evidence.dlm_checkpoint is not None),
     Part.RANKS: lambda evidence: len(evidence.ranks),
+    Part.COLLECTIVES: lambda evidence: len(evidence.dumps) + _amount_of_reports(evidence),
     Part.BASELINE: lambda evidence: (
         len(evidence.baseline.runs) if evidence.baseline is not None and not evidence.not_compared else 0
     ),

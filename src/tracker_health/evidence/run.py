@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from tracker_health.evidence.children import Children
+from tracker_health.evidence.collectives import RankReports
 from tracker_health.evidence.series import FloatArray, IntArray
 from tracker_health.evidence.tensors import OptimizerState
 from tracker_health.words.ending import Ending
@@ -134,7 +135,8 @@ class TextLog:
 
     It counts the lines that are not blank, and those of them that are rows of the history. It has the errors that the
     log shows, and the line after which it said that training was done. ``span``: the first step of the history and the
-    furthest one. ``resumed``: the steps after which it says that it continues from a checkpoint.
+    furthest one. ``resumed``: the steps after which it says that it continues from a checkpoint. ``reports``: what
+    ranks say of collective operations, here and in the run's other consoles.
     """
 
     source: str
@@ -144,6 +146,7 @@ class TextLog:
     troubles: tuple[Trouble, ...] = ()
     span: tuple[int, int] | None = None
     resumed: tuple[int, ...] = ()
+    reports: RankReports | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
