@@ -16,13 +16,8 @@ from tracker_health.words.ending import Ended, Ending
 from tracker_health.words.gap_names import metric
 
 WITH_ONE = [rule for rule in BUILT_IN if explanation_of(rule).example is not None]
-<<<<<<< HEAD
-OF_FILES = ("LOS101", "OPT101", "REG003", "CMP001")
-"""Rules whose evidence is a file of its own, or a baseline of other runs."""
-=======
-OF_FILES = ("LOS101", "OPT101", "REG003", "CMP001", "RUN006", "SYS001", "SYS002")
-"""Rules whose evidence is a file of its own, a console, a baseline of other runs, or hours of a machine."""
->>>>>>> fe1869885b32cb495bb11f687195cfd86426c949
+OF_FILES = ("LOS101", "OPT101", "REG003", "CMP001", "RUN006")
+"""Rules whose evidence is a file of its own, a console, or a baseline of other runs."""
 OF_WORDS = ("LRS004", "LRS005", "LRS006", "RUN003", "RUN004")
 """Rules whose findings measure no number: of their examples the verdict alone is checked."""
 

@@ -26,14 +26,9 @@ _GROUPED = {
     "same-batch-repeated",
     "Evaluation": "overfitting evaluation-stuck evaluation-broken class-never-predicted",
     "Reinforcement learning and preferences": " ".join(cause.name for cause in policy.CAUSES),
-<<<<<<< HEAD
-    "Machine and process": "out-of-memory disk-full data-loader-died communication-failed own-error time-limit "
-    "preempted interrupted killed-reason-unknown stopped-too-early",
-    "Speed and cost": "data-loader-bound slowed-down memory-creeps",
-=======
     "Machine and process": "out-of-memory disk-full data-loader-died communication-failed hang-in-collective own-error "
     "time-limit preempted interrupted killed-reason-unknown stopped-too-early",
->>>>>>> fe1869885b32cb495bb11f687195cfd86426c949
+    "Speed and cost": "data-loader-bound slowed-down memory-creeps",
     "Checkpoints": "checkpoint-incomplete wrong-weights-saved resume-incomplete",
     "Cause not known": " ".join(cause.name for cause in unknown.CAUSES),
 }
