@@ -8,7 +8,17 @@ from dataclasses import replace
 import numpy as np
 
 from gallery.entry import Entry, FloatArray, Numbers, descent, noise, run, series, with_params
-from tracker_health.evidence import Baseline, DlmStepLog, Evidence, Rank, Series, TextLog
+from tracker_health.evidence import (
+    Baseline,
+    DlmStepLog,
+    Entered,
+    Evidence,
+    GroupDump,
+    Rank,
+    RankDump,
+    Series,
+    TextLog,
+)
 from tracker_health.report.baseline import Candidate, baseline_of
 from tracker_health.words.ending import Ended, Ending
 
@@ -32,6 +42,7 @@ NEAR = {
     "layer-gradients-usual": "GAP004 GAP006",
     "whole": "RUN001 RUN003 RUN004",
     "ranks": "RUN005",
+    "ranks-in-step": "RUN006",
 }
 """The rules that a run comes close to, or is the healthy sibling for."""
 
@@ -559,6 +570,23 @@ def layers() -> Iterator[Entry]:
     )  # fmt: skip
 
 
+def _dumps(*last: int) -> tuple[RankDump, ...]:
+    """What the flight recorders of ranks wrote when the time of an operation was up, by the last one of each."""
+    begun, limit = 1.7e9, 600.0
+
+    def of(rank: int) -> RankDump:
+        entered = tuple(
+            Entered(number=one, operation="all_reduce", sizes=((1024,),), at=begun + one, limit=limit)
+            for one in range(min(last) - 3, last[rank] + 1)
+        )
+        group = GroupDump(
+            name="0:default_pg", ranks=tuple(range(len(last))), entered=entered, last=last[rank], completed=min(last)
+        )
+        return RankDump(rank=rank, source=f"nccl_trace_rank_{rank}", groups=(group,), written=begun + max(last) + limit)
+
+    return tuple(map(of, range(len(last))))
+
+
 def endings() -> Iterator[Entry]:
     """How a run ended, and how fast it was."""
     family = "The run"
@@ -604,6 +632,14 @@ def endings() -> Iterator[Entry]:
     yield of(
         "rank-apart", "A rank leaves the others", "From the middle on the shard of one rank has other labels.",
         together(descent(142), left, descent(143)),
+    )  # fmt: skip
+    yield of(
+        "rank-late", "A rank does not come", "Two of three ranks wait in an operation that the third did not enter.",
+        run("run", series("train_loss", descent(145)[:240]), dumps=_dumps(960, 959, 960)),
+    )  # fmt: skip
+    yield of(
+        "ranks-in-step", "All ranks in step", "All three are through the same operations.",
+        run("run", series("train_loss", descent(146)), dumps=_dumps(1600, 1600, 1600)),
     )  # fmt: skip
     usual = 60 + noise(134, N, 4)
     yield of(

@@ -209,12 +209,14 @@ def _in_group(members: Sequence[tuple[RankDump, GroupDump]], share: float, *, fa
     differing = _mismatch(members, number) or _mismatch(members, min(group.last for _, group in members))
     if differing is not None:
         return differing
-    if not inside or all(group.completed >= group.last for _, group in members if not absent):
+    # What is done on one rank will be on all that entered it: a recorder may note it late.
+    if not inside or (not absent and any(group.completed >= number for _, group in members)):
         return None
     late = absent or [dump for dump, _ in inside]
     seconds = _waited(late, [one for _, one in inside])
     limit = min((one.limit for _, one in inside if one.limit), default=None)
-    in_time = seconds is not None and limit is not None and seconds < share * limit
+    needed = share if absent else 1.0
+    in_time = seconds is not None and limit is not None and seconds < needed * limit
     if in_time or (seconds is None and not failed):
         return None
     here = {dump.rank for dump, _ in members}

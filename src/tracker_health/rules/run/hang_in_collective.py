@@ -34,8 +34,9 @@ class HangInCollective(Probe):
         waited. Or where a monitored barrier names it, or an error had ended it. Or it alone reports nothing, where
         `fewest` ranks or more, and twice as many, say that they waited: that is said with low confidence. Ranks
         differ where they ran different operations, or sizes, under one number. Dumps alone count where the operation
-        had been entered for `share` of its own time-out when the late rank wrote its dump. Without these times the
-        run must have ended badly. It is a warning: how the run ended is judged by `killed` and `crashed`.
+        had been entered for `share` of its own time-out when the late rank wrote its dump. Where all entered it, all
+        of the time-out must have passed. Without these times the run must have ended badly. It is a warning: how the
+        run ended is judged by `killed` and `crashed`.
 
     Known limits:
         Gloo numbers no operation in a console. There silence is all that names a rank, and a launcher may have ended
