@@ -34,6 +34,7 @@ from tracker_health.evidence.parameters import (
 from tracker_health.evidence.plan import plan_of, planned_epochs, planned_steps
 from tracker_health.evidence.progress import Progress, is_whole_multiple
 from tracker_health.evidence.ranks import Beside, Rank, as_one, beside
+from tracker_health.evidence.rhythm import Pace, Pulse, Rhythm, is_of_the_machine, rhythm_of
 from tracker_health.evidence.run import (
     BEST_CHECKPOINT,
     DlmCheckpoint,
@@ -96,17 +97,20 @@ __all__ = [
     "MomentStats",
     "Need",
     "OptimizerState",
+    "Pace",
     "Parameter",
     "ParameterTable",
     "Part",
     "Place",
     "Problem",
     "Progress",
+    "Pulse",
     "Purpose",
     "Rank",
     "RankDump",
     "RankReports",
     "Request",
+    "Rhythm",
     "RunInfo",
     "RunRef",
     "SavedSchedule",
@@ -126,6 +130,7 @@ __all__ = [
     "beside",
     "confirm",
     "is_of_the_end",
+    "is_of_the_machine",
     "is_whole_multiple",
     "label_of",
     "names_apart",
@@ -133,6 +138,7 @@ __all__ = [
     "plan_of",
     "planned_epochs",
     "planned_steps",
+    "rhythm_of",
     "stood",
     "told_by_checkpoint",
 ]

@@ -81,6 +81,10 @@ class RunInfo:
     went on. ``at_work``: its process is known to go on, so that nothing in its console has ended it.
     ``Evidence.ending`` puts it together.
 
+    ``quiet_for``: seconds since the last point of a run that claims to be running, by who reads it. ``vital_for``: for
+    how many seconds after its last point metrics of the machine, or another sign of its process, came. Both None where
+    that is not known. ``hang_after``: from which silence on it is said to hang, where that is set; infinite for never.
+
     ``experiment``: the name of the experiment or project that it belongs to. ``started`` and ``ended``: in seconds
     since 1970 (UTC), None where the tracker does not say. ``resumed``: at which steps it was, as the
     tracker has it. ``sweep``: the search that the run is a trial of, empty where there is none.
@@ -96,6 +100,9 @@ class RunInfo:
     exit_code: int | None = None
     seen: Ending | None = None
     silent_for: float | None = None
+    quiet_for: float | None = None
+    vital_for: float | None = None
+    hang_after: float | None = None
     stopped: Stop | None = None
     at_work: bool = False
     params: Mapping[str, str] = field(default_factory=dict)
