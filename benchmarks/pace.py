@@ -23,6 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from mlflow import MlflowClient
+from mlflow.entities import Metric
+
+from tracker_health import api
 
 SLOWED = ("sleep", "rescan", "kept", "busy")
 STARVED = ("starved", "leak")
@@ -54,11 +59,9 @@ class Training:
     """One run of a plan."""
 
     def __init__(self, plan: dict[str, Any], store: Path) -> None:
-        import torch
-
         torch.set_num_threads(1)
         torch.manual_seed(plan["seed"])
-        self.torch, self.plan = torch, plan
+        self.plan = plan
         self.draw = np.random.default_rng(plan["seed"])
         width = 256 if plan["kind"] == "busy" else 64
         self.model = torch.nn.Sequential(torch.nn.Linear(32, width), torch.nn.ReLU(), torch.nn.Linear(width, 8))
@@ -68,10 +71,7 @@ class Training:
         self.files = [f"sample-{at}" for at in range(1000)]
         self.waiting: list[Any] = []
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
-        from mlflow import MlflowClient
-        from mlflow.entities import Metric
-
-        self.metric, self.client = Metric, MlflowClient(store.as_uri())
+        self.client = MlflowClient(store.as_uri())
         self.run = self.client.create_run("0").info.run_id
 
     def train(self) -> None:
@@ -95,8 +95,8 @@ class Training:
         begin = time.perf_counter()
         inputs, targets = self._load(step, begin_at)
         loaded = time.perf_counter()
-        for _ in range(40 if self.plan["kind"] == "busy" else 1):
-            loss = self.torch.nn.functional.mse_loss(self.model(inputs), targets)
+        for _ in range(8 if self.plan["kind"] == "busy" else 1):
+            loss = torch.nn.functional.mse_loss(self.model(inputs), targets)
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
@@ -126,7 +126,7 @@ class Training:
         rows = 512 if plan["kind"] == "busy" else 64
         if plan["kind"] == "longer":
             rows *= 1 + (step >= begin_at)
-        inputs = self.torch.randn(rows, 32)
+        inputs = torch.randn(rows, 32)
         return inputs, inputs @ self.truth
 
     def _wait(self, step: int, begin_at: int) -> None:
@@ -167,7 +167,7 @@ class Training:
         if "seq_len" in values:
             values["seq_len"] *= 1 + (step >= int(self.plan["at"] * self.plan["steps"]))
         now = int(time.time() * 1000)
-        self.waiting += [self.metric(name, value, now, step) for name, value in values.items()]
+        self.waiting += [Metric(name, value, now, step) for name, value in values.items()]
         self._send()
 
     def _send(self, *, at_end: bool = False) -> None:
@@ -175,7 +175,7 @@ class Training:
         if not late and self.waiting:
             now = int(time.time() * 1000)
             if self.plan["kind"] == "logged-late":
-                self.waiting = [self.metric(one.key, one.value, now, one.step) for one in self.waiting]
+                self.waiting = [Metric(one.key, one.value, now, one.step) for one in self.waiting]
             for at in range(0, len(self.waiting), 900):
                 self.client.log_batch(self.run, metrics=self.waiting[at : at + 900])
             self.waiting = []
@@ -220,15 +220,13 @@ def make(folder: Path, seed: int, slowed: int, healthy: int) -> None:
             tasks += [(planned(seed, kind, at), str(folder / f"{kind}-{seed}-{at}")) for at in range(count)]
     # What needs a core of its own comes alone.
     alone = [task for task in tasks if task[0]["kind"] in ("busy", "bursts")]
-    with multiprocessing.get_context("spawn").Pool(_AT_ONCE, maxtasksperchild=1) as pool:
+    with multiprocessing.get_context("fork").Pool(_AT_ONCE, maxtasksperchild=1) as pool:
         list(pool.imap_unordered(_make_one, [task for task in tasks if task not in alone]))
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         list(pool.imap_unordered(_make_one, alone))
 
 
 def _results(run: Path) -> dict[str, Any]:
-    from tracker_health import api
-
     report = api.check(run)
     return {one.code: one for one in report.results if one.code in _CODES} | {"report": report}
 

@@ -29,8 +29,6 @@ _SPIKE = 2.0
 """Times the usual: what a step takes that also evaluates or saves, at least."""
 _SPIKES, _REGULAR = 3, 0.25
 """How often it comes back, at least, and by how much of their usual distance such steps may be misplaced."""
-_CLEARLY = 0.8
-"""Of how far levels are from a step: a creep must fit so much better. Noise alone makes a step look like one."""
 _MAD, _SURELY, _LEAST = 1.4826, 2.0, 1e-9
 _OF_THE_RISE = 0.2
 """What the last third brings of a rise that goes on, at least; a third of one that is even."""
@@ -283,15 +281,19 @@ def slow_down_of(pace: Pace, *, slower: float, earliest: float, rest: float, apa
     steps = {at: _cost_of_step(levels, warm, at) for at in changes}
     creeps = dict(zip(places := [warm, *changes], _costs_of_creeps(levels, warm, places).tolist(), strict=True))
     best, creep = min(steps, key=steps.__getitem__), min(creeps, key=creeps.__getitem__)
-    is_step = _CLEARLY * steps[best] <= creeps[creep]
-    at = best if is_step else creep
-    before, after = _around(levels, warm, at, is_step=is_step)
-    if after - before < np.log(slower) or not _stays(levels, warm, at, (before, after), apart, is_step=is_step):
-        return None
-    begin = _refined(pace, at, (before + after) / 2) if is_step else pace.at(at)
-    usual, slow = float(np.exp(before)), float(np.exp(after))
-    late = pace.values[begin:] - usual
-    lost = float(np.sum(np.maximum(late, 0.0) * pace.weights[begin:])) / pace.spent
+    kinds = [(best, True), (creep, False)] if steps[best] <= creeps[creep] else [(creep, False), (best, True)]
+    for at, is_step in kinds:  # what is too uneven for the one that fits best may be the other for sure
+        before, after = _around(levels, warm, at, is_step=is_step)
+        if after - before >= np.log(slower) and _stays(levels, warm, at, (before, after), apart, is_step=is_step):
+            begin = _refined(pace, at, (before + after) / 2) if is_step else pace.at(at)
+            return _slow_down(pace, begin, (before, after), is_step=is_step)
+    return None
+
+
+def _slow_down(pace: Pace, begin: int, around: tuple[float, float], *, is_step: bool) -> SlowDown:
+    usual, slow = (float(np.exp(level)) for level in around)
+    late = np.maximum(pace.values[begin:] - usual, 0.0)
+    lost = float(np.sum(late * pace.weights[begin:])) / pace.spent
     return SlowDown(at=begin, before=usual, after=slow, is_step=is_step, lost=lost)
 
 
@@ -336,7 +338,8 @@ def _stays(levels: FloatArray, warm: int, at: int, around: tuple[float, float], 
 def _goes_on(late: FloatArray) -> bool:
     """Whether it rises from third to third, to the end, clearly: what levels off creeps no more."""
     thirds = [median(one) for one in np.array_split(late, 3)]
-    noise = _MAD * median(np.abs(np.diff(late))) / np.sqrt(len(late) / 3)
+    rises = np.diff(late)
+    noise = _MAD * median(np.abs(rises - median(rises))) / np.sqrt(len(late) / 3)
     last, whole = thirds[2] - thirds[1], thirds[2] - thirds[0]
     return thirds[1] > thirds[0] and last > _SURELY * noise and last > _OF_THE_RISE * whole
 
