@@ -20,7 +20,7 @@ _GROUPED = {
     "Evaluation": "overfitting evaluation-stuck evaluation-broken class-never-predicted",
     "Reinforcement learning and preferences": " ".join(cause.name for cause in policy.CAUSES),
     "Machine and process": "out-of-memory disk-full data-loader-died communication-failed hang-in-collective own-error "
-    "time-limit preempted interrupted killed-reason-unknown stopped-too-early",
+    "time-limit preempted interrupted killed-reason-unknown stopped-too-early straggler",
     "Checkpoints": "checkpoint-incomplete wrong-weights-saved resume-incomplete",
     "Cause not known": " ".join(cause.name for cause in unknown.CAUSES),
 }
