@@ -43,6 +43,7 @@ NEAR = {
     "whole": "RUN001 RUN003 RUN004",
     "ranks": "RUN005",
     "ranks-in-step": "RUN006",
+    "ranks-equally-fast": "SYS004",
 }
 """The rules that a run comes close to, or is the healthy sibling for."""
 
@@ -641,6 +642,19 @@ def endings() -> Iterator[Entry]:
         "ranks-in-step", "All ranks in step", "All three are through the same operations.",
         run("run", series("train_loss", descent(146)), dumps=_dumps(1600, 1600, 1600)),
     )  # fmt: skip
+
+    def timed(*levels: float) -> Evidence:
+        times = [series("step_time", level + noise(150 + at, N, 0.05), name=f"step_time of rank {at}")
+                 for at, level in enumerate(levels)]  # fmt: skip
+        ranks = [
+            Rank(number=at, name=f"rank {at}", series=(replace(one, name="step_time"),)) for at, one in enumerate(times)
+        ]
+        return run("run", series("train_loss", descent(147)), *times, ranks=tuple(ranks))
+
+    yield of(
+        "rank-slow", "A slow rank", "The steps of one rank take 0.8 s, those of the others 0.5.", timed(0.5, 0.8, 0.5)
+    )
+    yield of("ranks-equally-fast", "Ranks equally fast", "The steps of all take half a second.", timed(0.5, 0.5, 0.5))
     usual = 60 + noise(134, N, 4)
     yield of(
         "busy", "Usual speed", "The accelerator is busy, memory and the time of a step are steady.",

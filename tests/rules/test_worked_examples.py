@@ -143,7 +143,11 @@ def test_the_worked_example(rule, make, judge):
     ]
     parts["odd"] = tuple(odd)
     parts["ranks"] = tuple(
-        Rank(number=int(key.partition(" ")[2]), name=key, series=(make.series(values_of(text), role="train_loss"),))
+        Rank(
+            number=int(key.split()[1]),
+            name=" ".join(key.split()[:2]),
+            series=(make.series(values_of(text), role=(*key.split(), "train_loss")[2]),),
+        )
         for key, text in example.parts.items()
         if key.startswith("rank ")
     )

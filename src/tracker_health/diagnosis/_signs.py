@@ -581,6 +581,7 @@ FAILED = Sign(
     looks_at="RUN004",
     seen=lambda facts: ended(facts, Ended.FAILED),
 )
+SLOW_RANK = _finding("one rank is slower than all others, to the end", "SYS004")
 HUNG = _finding("ranks waited in a collective operation until its time was up, or ran different ones", "RUN006")
 
 # Policies and preferences

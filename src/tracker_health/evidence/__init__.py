@@ -33,7 +33,7 @@ from tracker_health.evidence.parameters import (
 )
 from tracker_health.evidence.plan import plan_of, planned_epochs, planned_steps
 from tracker_health.evidence.progress import Progress, is_whole_multiple
-from tracker_health.evidence.ranks import Beside, Rank, as_one, beside
+from tracker_health.evidence.ranks import RANK_ROLE, Beside, Rank, as_one, beside
 from tracker_health.evidence.rhythm import Pace, Pulse, Rhythm, is_of_the_machine, rhythm_of
 from tracker_health.evidence.run import (
     BEST_CHECKPOINT,
@@ -68,6 +68,7 @@ __all__ = [
     "FEWEST_POINTS",
     "FEW_POINTS",
     "LIKELY",
+    "RANK_ROLE",
     "SHARES",
     "SURELY",
     "Attribution",

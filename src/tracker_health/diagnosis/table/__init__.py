@@ -28,7 +28,7 @@ _GROUPED = {
     "Reinforcement learning and preferences": " ".join(cause.name for cause in policy.CAUSES),
     "Machine and process": "out-of-memory disk-full data-loader-died communication-failed hang-in-collective own-error "
     "time-limit preempted interrupted killed-reason-unknown stopped-too-early",
-    "Speed and cost": "data-loader-bound slowed-down memory-creeps",
+    "Speed and cost": "data-loader-bound slowed-down straggler memory-creeps",
     "Checkpoints": "checkpoint-incomplete wrong-weights-saved resume-incomplete",
     "Cause not known": " ".join(cause.name for cause in unknown.CAUSES),
 }
