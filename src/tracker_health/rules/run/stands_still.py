@@ -15,6 +15,7 @@ from tracker_health.text import duration
 from tracker_health.words.verdict import Verdict
 
 _ROLES = ("val_loss", "objective_loss", "learning_rate", "grad_norm", "reward", "accuracy", "val_accuracy")
+_MINUTE, _MINUTES = 60, 600.0  # seconds; from so many on they are given in minutes
 _REMEDY = "look at what its process does (py-spy dump), and at its data, its other ranks and its disk"
 
 
@@ -94,7 +95,7 @@ class StandsStill(Probe):
     def judge(self, evidence: Evidence) -> Finding:
         info, rhythm = evidence.info, rhythm_of(evidence.series)
         silence = info.quiet_for if evidence.goes_on else info.vital_for
-        if silence is None or info.hang_after == inf:
+        if silence is None or info.hang_after == inf or info.children is not None:
             return Finding.skipped("for how long it was silent is not known, or is not asked for")
         limit = info.hang_after or (None if rhythm is None else rhythm.limit(self.pace))
         if limit is None:
@@ -111,7 +112,7 @@ class StandsStill(Probe):
         if silence > self.far * limit and silence > self.share * whole and rhythm is not None:
             message = (
                 f"points stop{_place(evidence)} at {_clock(rhythm.last)}, while its system metrics go on to "
-                f"{_clock(rhythm.last + silence)}: it stood still for {duration(silence)} of {duration(whole)}"
+                f"{_clock(rhythm.last + silence)}: it stood still for {_about(silence)} of {_about(whole)}"
             )
             return _found("stood", message, evidence, measured)
         return Finding.passed(f"its system metrics end {duration(max(0.0, silence))} after its last point", measured)
@@ -124,7 +125,7 @@ def _silent(evidence: Evidence, rhythm: Rhythm | None, measured: dict[str, float
         return Finding.passed(f"silent for {duration(max(0.0, silence))}, up to {duration(limit)} is normal", measured)
     usual = "" if rhythm is None else f"; usually every {duration(rhythm.usual)}, never longer than "
     usual += duration(rhythm.longest) if rhythm is not None else ""
-    message = f"nothing was logged for {duration(silence)}{_place(evidence, ' (', ')')}{usual}"
+    message = f"nothing was logged for {_about(silence)}{_place(evidence, ' (', ')')}{usual}"
     if info.vital_for is not None and info.vital_for > limit:
         return _found("standing", f"{message}, and its system metrics go on", evidence, measured)
     if info.at_work:
@@ -149,6 +150,11 @@ def _place(evidence: Evidence, before: str = " at ", after: str = "") -> str:
     """The last step of the longest history in words; empty without any."""
     longest = max(evidence.series, key=len, default=None)
     return "" if longest is None or not len(longest) else f"{before}{longest.where(longest.steps.max())}{after}"
+
+
+def _about(seconds: float) -> str:
+    """A duration, of many minutes without seconds."""
+    return duration(seconds if seconds < _MINUTES else _MINUTE * round(seconds / _MINUTE))
 
 
 def _clock(seconds: float) -> str:
