@@ -7,17 +7,23 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
-from tracker_health import preset
+from tracker_health import LiveHealth, preset
+from tracker_health.cli import cli
 from tracker_health.config import Config, Notify
+from tracker_health.evidence import rhythm_of
 from tracker_health.fleet.agents.roots import Roots
 from tracker_health.fleet.agents.tools import Tools
 from tracker_health.fleet.follow import Follower
+from tracker_health.fleet.sweep import Sweep
+from tracker_health.live.silence import Arrivals, SilenceTimer
 from tracker_health.runs import message_queue
 from tracker_health.runs.message_queue import MessageQueue
 
@@ -36,9 +42,9 @@ def _quickly(monkeypatch, tmp_path):
 class Silent:
     """A run of MLflow's that logged every 30 s for half an hour, and nothing for some time."""
 
-    def __init__(self, mlflow, uri, *, quiet, vital=None):
+    def __init__(self, mlflow, uri, *, quiet, vital=None, experiment="live"):
         self.uri, self.client = uri, mlflow.MlflowClient(uri)
-        experiment = self.client.get_experiment_by_name("live").experiment_id
+        experiment = self.client.get_experiment_by_name(experiment).experiment_id
         self.last = time.time() - quiet
         self.first = self.last - EVERY * (POINTS - 1)
         start = int(1000 * (self.first - 60))
@@ -179,3 +185,164 @@ def test_a_training_that_stands(mlflow, uri, how, says):
     finally:
         training.kill()
         training.communicate()
+
+
+# Sweeps
+
+
+@pytest.fixture
+def alone(mlflow, uri, request):
+    """An experiment of the test's own."""
+    mlflow.MlflowClient(uri).create_experiment(request.node.name)
+    return request.node.name
+
+
+def test_a_sweep_lists_hung_runs_sends_one_message_each_and_writes_nothing(mlflow, uri, alone, monkeypatch):
+    from tracker_health.stores.mlflow.run import MlflowRun
+
+    reads, read = [], MlflowRun.read
+    monkeypatch.setattr(MlflowRun, "read", lambda self, request: reads.append(self.ref.id) or read(self, request))
+    with closing(Receiver()) as receiver:
+        monkeypatch.setenv("HANGS_WEBHOOK", receiver.address)
+        arguments = ["sweep", "--tracking-uri", uri, "--experiment", alone, "--set", "notify.webhook_env=HANGS_WEBHOOK"]
+        goes_on = Silent(mlflow, uri, quiet=100.0, experiment=alone)
+        first = CliRunner().invoke(cli, arguments)  # what is wrong there by now is no news
+        hung = Silent(mlflow, uri, quiet=1260.0, vital=1250.0, experiment=alone)
+        second = CliRunner().invoke(cli, arguments)
+        third = CliRunner().invoke(cli, [*arguments, "--json"])
+        assert receiver.asked == 1
+    assert "HANGS" not in first.output
+    assert "HANGS  calm-rat  RUN007 stands-still: nothing was logged for 21 min (step 59)" in second.output
+    assert second.output.strip().endswith("0 failed; 1 running run stands still")
+    assert second.exit_code == 0
+    (document,) = [json.loads(line) for line in third.stdout.splitlines()]
+    assert (document["schema"], document["run"]["id"], document["kind"]) == (
+        "tracker-health/silence/1",
+        hung.name,
+        "standing",
+    )
+    assert not hung.ours
+    assert set(reads) == {hung.name}
+    assert not goes_on.ours
+
+
+def test_passes_of_one_sweep_read_a_hung_run_once_and_see_that_it_goes_on(mlflow, uri, alone, monkeypatch):
+    from tracker_health.stores.mlflow.run import MlflowRun
+
+    reads, read = [], MlflowRun.read
+    monkeypatch.setattr(MlflowRun, "read", lambda self, request: reads.append(1) or read(self, request))
+    run, swept = (
+        Silent(mlflow, uri, quiet=1260.0, experiment=alone),
+        Sweep(config=Config(), tracking_uri=uri, experiments=(alone,)),
+    )
+
+    def pass_over():
+        assert list(swept.annotate(swept.candidates())) == []
+        return [one.is_new for one in swept.hung()]
+
+    assert [pass_over() for _ in range(3)] == [[True], [False], [False]]
+    assert len(reads) == 1
+    run.log("loss", 0.5, POINTS, time.time())
+    assert pass_over() == []
+    off = Sweep(config=Config(hang_after=float("inf")), tracking_uri=uri, experiments=(alone,))
+    Silent(mlflow, uri, quiet=1260.0, experiment=alone)
+    assert list(off.candidates()) == []
+    assert list(off.hung()) == []
+
+
+# Within a training
+
+
+def quick(**more):
+    return Config(thresholds={"stands-still": {"floor": 0.4, "first": 0.0, **more}})
+
+
+def logged(health, number=200, pause=0.004):
+    for step in range(number):
+        health.step(step=step, loss=2.0 - step / number)
+        time.sleep(pause)
+
+
+def test_a_training_that_logs_no_more_is_said_to_from_a_thread_and_stops_for_nothing():
+    said, heard = [], threading.Event()
+
+    def hear(one):  # a machine that is busy may pause a training, too
+        said.append(one)
+        if one.step == 199:
+            heard.set()
+
+    with LiveHealth(config=quick(), on_finding=hear) as health:
+        logged(health)
+        assert heard.wait(30.0)
+        assert not health.should_stop
+        assert health.stopped_by is None
+        health.step(step=200, loss=0.9)  # it goes on: the same silence is over
+    (finding,) = [one for one in said if one.step == 199]
+    assert (finding.code, finding.verdict, finding.step, finding.stops) == ("RUN007", "warn", 199, False)
+    assert "its process is alive" in finding.message
+    assert finding in health.findings
+
+
+@pytest.mark.parametrize("options", [{"hang": False}, {"config": Config(hang_after=float("inf"))}])
+def test_where_nobody_asks_for_hangs_there_is_no_thread(options):
+    before = threading.active_count()
+    with LiveHealth(**options) as health:
+        logged(health, 20, 0.0)
+        assert threading.active_count() == before
+
+
+def test_the_thread_ends_with_its_training_and_with_whoever_is_told():
+    def others():
+        return [one for one in threading.enumerate() if one.name == "tracker-health" and one not in before]
+
+    before = threading.enumerate()
+    health = LiveHealth(config=quick())
+    logged(health, 2)
+    (thread,) = others()
+    assert thread.daemon
+    health.close()
+    thread.join(30.0)
+    assert not thread.is_alive()
+    health = LiveHealth(config=quick())
+    logged(health, 2)
+    (thread,) = others()
+    del health
+    thread.join(30.0)
+    assert not thread.is_alive()
+
+
+def test_a_process_that_was_not_run_at_all_was_not_silent():
+    timer = SilenceTimer(quick(), {}, Heard().hear)
+    for at in range(200):
+        timer._arrivals.add(100.0 + at)
+    assert timer.look(299.5, 0.0) is None
+    assert timer.look(900.0, 600.0) is None  # a laptop that slept
+    assert timer.look(900.0, 0.0) is None
+    assert timer.look(920.0, 0.0).message.startswith("nothing was logged for 21 s")
+    assert timer.look(930.0, 0.0) is None
+
+
+class Heard:
+    def hear(self, finding):
+        """Nothing to do with it."""
+
+
+def test_a_long_training_keeps_few_gaps_and_the_longest():
+    arrivals, now = Arrivals(), 0.0
+    for step in range(50_000):
+        now += 60.0 if step % 5_000 == 4_999 else 1.0
+        arrivals.add(now)
+    rhythm = rhythm_of([arrivals.series(49_999)])
+    assert len(rhythm.times) < 5_000
+    assert (rhythm.usual, rhythm.recurring, rhythm.longest) == pytest.approx((1.0, 60.0, 60.0), abs=1e-3)
+
+
+def test_a_mark_is_set_once_where_it_is_asked_for(mlflow, uri):
+    run, heard = mlflow.start_run(), threading.Event()
+    try:
+        with LiveHealth(config=quick(), alert=True, on_finding=lambda _: heard.set()) as health:
+            logged(health, 100)
+            assert heard.wait(30.0)
+        assert mlflow.MlflowClient(uri).get_run(run.info.run_id).data.tags["health.live"] == "warn"
+    finally:
+        mlflow.end_run()

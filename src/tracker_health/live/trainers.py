@@ -69,6 +69,10 @@ def transformers_health(**options: Any) -> Any:
             if self._judge is not None and logs and "train_runtime" not in logs:  # not a summary of the whole
                 self._judge.take(logs, state, control)
 
+        @_reported
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+            _end_silences(self.health)
+
     return HealthCallback()
 
 
@@ -123,6 +127,7 @@ def lightning_health(*, every: int | None = None, **options: Any) -> Any:
             if self._judge is not None:
                 self._judge.give_back()
                 self._judge = None
+            _end_silences(self.health)
 
     return HealthCallback()
 
@@ -162,6 +167,10 @@ def keras_health(*, every: int | None = None, **options: Any) -> Any:
             self.health = _health(known, plan, keras_params(self.model))
 
         @_reported
+        def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
+            _end_silences(self.health)
+
+        @_reported
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
             self._batches.begin(epoch, self.params.get("steps"))
 
@@ -199,6 +208,11 @@ def _check(options: Mapping[str, Any], every: int | None = None) -> None:
 def _health(options: Mapping[str, Any], plan: float | None, params: Mapping[str, Any]) -> LiveHealth:
     plan = plan if plan is not None and 0 < plan < math.inf else None
     return LiveHealth(**{"plan": plan, **options, "params": {**params, **(options.get("params") or {})}})
+
+
+def _end_silences(health: LiveHealth | None) -> None:
+    if health is not None:
+        health.end_silences()
 
 
 def _feed(health: LiveHealth, metrics: Mapping[str, Any], step: int) -> None:

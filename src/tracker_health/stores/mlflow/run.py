@@ -206,9 +206,7 @@ class MlflowRun(TrackedRun):
 
     def _pulse(self) -> Pulse:
         """Of a run that claims to be running, the points of the runs below it count as its own."""
-        theirs = {name: point for name, point in self._latest.items() if _is_theirs(name)}
-        own = {name: in_seconds(point.timestamp) for name, point in theirs.items()}
-        points, vital = pulse_of(own)
+        points, vital = _last_times(self._run)
         if points is not None and self._run.info.status in _LIVE and time.time() - points > _QUIET_SECONDS:
             below = self._last_below
             points = None if below is None else max(points, below)
@@ -461,6 +459,16 @@ def last_heard(record: Any) -> int:
     """When a run logged its last metric, or began, in ms; of its artifacts MLflow does not say when they came."""
     times = (point.timestamp for name, point in latest_points(record).items() if _is_theirs(name))
     return int(1000 * (last_heard_of(record.info.start_time, times) or 0))
+
+
+def last_point(record: Any) -> float | None:
+    """When a run logged its last metric, those of the machine aside, in seconds since 1970; None without any."""
+    return _last_times(record)[0]
+
+
+def _last_times(record: Any) -> tuple[float | None, float | None]:
+    theirs = {name: point for name, point in latest_points(record).items() if _is_theirs(name)}
+    return pulse_of({name: in_seconds(point.timestamp) for name, point in theirs.items()})
 
 
 def last_step_of(record: Any) -> int | None:
