@@ -104,6 +104,17 @@ def test_a_new_project_of_wandb_says_nothing_of_the_account(wandb_server):
     assert "enough for: check, report; annotate, sweep, exec; gate" in done.stdout.splitlines()
 
 
+def test_settings_about_runs_say_nothing_of_the_account(sqlite_uri, tmp_path, monkeypatch):
+    """Under names of one's own the loss of its run would be none; in shadow no verdict would be written."""
+    (tmp_path / "policy.toml").write_text(
+        'mode = "shadow"\nlocked = ["mode"]\n[roles]\ntrain_loss = ["objective/total"]\n'
+    )
+    monkeypatch.setenv("TRACKER_HEALTH_POLICY", str(tmp_path / "policy.toml"))
+    name, _ = make_runs(sqlite_uri, 1, artifacts=str(tmp_path))
+    done, states = examined("--tracking-uri", sqlite_uri, "--experiment", name)
+    assert (done.exit_code, states["read it back"], states["write files"]) == (0, "works", "works"), done.output
+
+
 def test_as_a_document(sqlite_uri):
     name, _ = make_runs(sqlite_uri, 1)
     done = CliRunner().invoke(
