@@ -159,8 +159,7 @@ class Training:
                 found = {"batch_time": took, "data_time": waited}
         if self.plan["kind"] == "longer":
             found["seq_len"] = 512.0
-        if self.plan["kind"] in ("leak", "plain", "evaluates"):
-            found["system/system_memory_usage_megabytes"] = _resident()
+        found["system/system_memory_usage_megabytes"] = _resident()
         return found
 
     def _log(self, step: int, values: dict[str, float]) -> None:
@@ -212,12 +211,16 @@ def _make_one(task: tuple[dict[str, Any], str]) -> None:
     (store / "plan.json").write_text(json.dumps(plan))
 
 
-def make(folder: Path, seed: int, slowed: int, healthy: int) -> None:
-    """Train all: so many of each kind that is slowed, and of each healthy one."""
+def make(folder: Path, seed: int, slowed: int, healthy: int, logs: str) -> None:
+    """Train all: so many of each kind that is slowed, and of each healthy one; ``logs``: what all log, empty for what
+    their plans say.
+    """
     tasks = []
     for kinds, count in ((SLOWED, slowed), (STARVED, slowed), (HEALTHY, healthy)):
         for kind in kinds:
-            tasks += [(planned(seed, kind, at), str(folder / f"{kind}-{seed}-{at}")) for at in range(count)]
+            for at in range(count):
+                plan = planned(seed, kind, at) | ({"logs": logs} if logs else {})
+                tasks.append((plan, str(folder / f"{kind}-{seed}-{at}")))
     # What needs a core of its own comes alone.
     alone = [task for task in tasks if task[0]["kind"] in ("busy", "bursts")]
     with multiprocessing.get_context("fork").Pool(_AT_ONCE, maxtasksperchild=1) as pool:
@@ -283,10 +286,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--slowed", type=int, default=5, help="of each kind")
     parser.add_argument("--healthy", type=int, default=6, help="of each kind")
+    parser.add_argument("--logs", default="", choices=("", *LOGGED), help="what all log")
     given = parser.parse_args()
     match given.what:
         case "make":
-            make(given.folders[0], given.seed, given.slowed, given.healthy)
+            make(given.folders[0], given.seed, given.slowed, given.healthy, given.logs)
         case "score":
             score(given.folders[0])
         case "healthy":
