@@ -80,7 +80,7 @@ class _Saying:
         groups, never, nowhere, allowed = self._sets
         return (
             all(scope & group for group in groups)
-            and not scope & never
+            and not (scope - {reading.one_of.partition(" ")[0]}) & never
             and not reading.words & nowhere
             and (allowed is None or reading.rest <= allowed)
             and (self.held_out or not reading.held_out)
@@ -99,12 +99,12 @@ _SAYINGS = (
     _Saying(OTHER, ("values", "q qf v vf"), never="loss"),
     _Saying(ACCURACY, ("accuracy",), never="reward loss"),
     _Saying(AUC, ("auc",)),
-    _Saying("data_time", (_LOADS, _TIMES), beside="train perf rank", held_out=False),
+    _Saying("data_time", (_LOADS, _TIMES), never="rank", beside="train perf", held_out=False),
     _Saying("step_time", ("step iter batch update", _TIMES), never="optim optimizer persecond",
             beside="elapsed perf performance speed runtime in timers", held_out=False),
     _Saying("throughput", ("throughput tps wps ups ips fps bps",), never=f"total policy env inference mfu flops gflops tflops {_TIMES}", held_out=False),
     _Saying("throughput", ("persecond", "token sample step steps batch batches iter iters iterations updates"), never="total", held_out=False),
-    _Saying("rank", ("rank",), beside="global process world dist", held_out=False),
+    _Saying("rank", ("rank",), nowhere="avg", beside="global process world dist", held_out=False),
     _Saying("memory", ("mem",), nowhere="num cpu process swap free percent usage master ratio cached", held_out=False),
     _Saying("cut_share", ("clip clipped", "fraction ratio", "completion response"), beside="length", held_out=False),
     _Saying("clip_fraction", ("clip clipped", "fraction ratio"), never=f"grad length {_EXTREMES}", nowhere="response prompt completion"),
