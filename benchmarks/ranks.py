@@ -212,6 +212,13 @@ def groups(folder: Path) -> Iterator[tuple[dict[str, Any], Evidence]]:
         yield plan, Evidence(run=RunRef(store="directory", id=group.name, name=group.name), ranks=tuple(ranks))
 
 
+def _share_of_a_step(plan: dict[str, Any], evidence: Evidence) -> float:
+    """How much longer the slow rank of a group takes, over a step, which may be mostly communication."""
+    name = "compute_step_time" if plan["fault"] == "slow-device" else "step_time"
+    steps = [np.median(one.values) for rank in evidence.ranks[:-1] for one in rank.series if one.name == name]
+    return _STEP_SECONDS * plan["besides"] / float(np.median(steps))
+
+
 def wilson(hits: int, of: int, deviations: float = 1.96) -> float:
     """The upper end of the 95 % interval of a share."""
     share, square = hits / of, deviations**2
@@ -224,6 +231,8 @@ def score(folder: Path, *, verbose: bool) -> None:
     seen, flagged, named = Counter[str](), Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for plan, evidence in groups(folder):
         kind = plan["fault"] or "healthy"
+        if kind in SLOW:
+            kind += ", a fifth of a step or more" if _share_of_a_step(plan, evidence) >= 0.2 else ", less of a step"
         seen[kind] += 1
         for rule in RULES:
             for found in diagnose(evidence, Config(), probes=[rule()]).findings:

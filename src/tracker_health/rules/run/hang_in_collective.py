@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from tracker_health.evidence import Ended, Evidence, Need, Part
 from tracker_health.evidence.ending import fatal_trouble
+from tracker_health.facts.stuck import Stuck, ranks_in_words, stuck_in
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.rules.run._stuck import Stuck, stuck_in
-from tracker_health.text import count, listing, number, printable
+from tracker_health.text import count, number, printable
 from tracker_health.words.verdict import Verdict
 
 _ENDED_BADLY = frozenset((Ended.FAILED, Ended.KILLED, Ended.INTERRUPTED, Ended.SILENT, Ended.OUT_OF_MEMORY))
@@ -111,24 +110,20 @@ def _measured(stuck: Stuck) -> dict[str, float | int | str]:
 
 def _message(stuck: Stuck) -> str:
     place = f" number {stuck.number}" if stuck.number is not None else ""
-    what = f"{printable(stuck.operation, 40) or 'a collective operation'}{place}"
+    what = f"{printable(stuck.operation) or 'a collective operation'}{place}"
     waited = f" {number(stuck.seconds)} s" if stuck.seconds else ""
     if stuck.kind == "mismatch":
-        ran = "; ".join(f"{_ranks(ranks)} ran {printable(name, 80)}" for name, ranks in stuck.ran[:3])
+        ran = "; ".join(f"{ranks_in_words(ranks)} ran {printable(name)}" for name, ranks in stuck.ran[:3])
         return f"ranks ran different collective operations{place and f' as{place}'}: {ran}"
     if stuck.kind == "waited":
-        return f"{_ranks(stuck.waiting)} waited{waited} in {what}, and nothing shows which rank did not enter it"
-    others = f"while {_ranks(stuck.waiting)} waited{waited} in {what}"
+        return (
+            f"{ranks_in_words(stuck.waiting)} waited{waited} in {what}, and nothing shows which rank did not enter it"
+        )
+    others = f"while {ranks_in_words(stuck.waiting)} waited{waited} in {what}"
     if stuck.raised:
-        return f"{_ranks(stuck.absent)} had ended ({printable(stuck.raised, 120)}) {others}"
+        return f"{ranks_in_words(stuck.absent)} had ended ({printable(stuck.raised)}) {others}"
     if not stuck.sure:
-        return f"{_ranks(stuck.absent)} reported nothing, {others}, and most likely did not enter it"
-    return f"{_ranks(stuck.absent)} did not enter {what}, for which {_ranks(stuck.waiting)} waited{waited}"
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    """``rank 1``, ``ranks 0 and 2``; of many the first few."""
-    shown = [str(one) for one in numbers]
-    if len(shown) < 2:
-        return f"rank {shown[0]}" if shown else "the others"
-    return f"ranks {listing(shown)}" if len(shown) > 5 else f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+        return f"{ranks_in_words(stuck.absent)} reported nothing, {others}, and most likely did not enter it"
+    return (
+        f"{ranks_in_words(stuck.absent)} did not enter {what}, for which {ranks_in_words(stuck.waiting)} waited{waited}"
+    )

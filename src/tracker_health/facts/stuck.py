@@ -1,4 +1,4 @@
-"""The collective operation in which ranks waited in vain, for RUN006: by what they report, and by their dumps."""
+"""The collective operation in which ranks of a training waited in vain: by what they report, and by their dumps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from math import prod
 from typing import Literal
 
 from tracker_health.evidence.collectives import Entered, GroupDump, RankDump, RankReports, Wait
+from tracker_health.text import listing
 
+_MOST_SHOWN = 5
 Kind = Literal["did-not-come", "mismatch", "waited"]
 
 _SAME_SIZES = frozenset(("all_reduce", "broadcast"))  # all others may be given tensors of other sizes on some ranks
@@ -69,6 +71,14 @@ def stuck_in(
 
 def _tells(one: Stuck) -> tuple[bool, bool]:
     return one.kind != "waited", one.sure
+
+
+def ranks_in_words(numbers: Sequence[int]) -> str:
+    """``rank 1``, ``ranks 0 and 2``; of many the first few."""
+    shown = [str(one) for one in numbers]
+    if len(shown) < 2:
+        return f"rank {shown[0]}" if shown else "the others"
+    return f"ranks {listing(shown)}" if len(shown) > _MOST_SHOWN else f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
 
 
 # What the console says
