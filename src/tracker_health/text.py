@@ -248,6 +248,11 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def duration_in_short(seconds: float) -> str:
+    """The same, without the seconds of ten minutes and more: ``21 min``."""
+    return duration(seconds if seconds < 600 else 60 * round(seconds / 60))
+
+
 def size_of(count: int) -> str:
     """A number of bytes: ``1.2 GB``, ``64.0 kB``, ``12 bytes``."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):

@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from tracker_health import LiveHealth, preset
+from tracker_health import LiveHealth, check, preset
 from tracker_health.cli import cli
 from tracker_health.config import Config, Notify
 from tracker_health.evidence import rhythm_of
@@ -90,7 +90,7 @@ def test_a_silence_is_said_once_and_so_is_that_it_goes_on(mlflow, uri):
     assert "its system metrics go on" in said.text
     document = said.to_json(time.time())
     assert (document["event"], document["code"], document["step"], document["stops"]) == ("silent", "RUN007", 59, False)
-    assert events[2].text.startswith("it goes on, after 21 min")
+    assert events[2].text.startswith("it continues, after 21 min")
     assert not run.ours
 
 
@@ -346,3 +346,42 @@ def test_a_mark_is_set_once_where_it_is_asked_for(mlflow, uri):
         assert mlflow.MlflowClient(uri).get_run(run.info.run_id).data.tags["health.live"] == "warn"
     finally:
         mlflow.end_run()
+
+
+WANDB_TRAINING = """
+import sys, time, wandb
+settings = wandb.Settings(x_stats_sampling_interval=0.5, silent=True)
+with wandb.init(mode="offline", project="p", dir=sys.argv[1], settings=settings) as run:
+    for step in range(40):
+        run.log({"loss": 2.0 - step / 40})
+        time.sleep(0.05)
+    print("trained", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("waits", "kind"), [(600.0, "standing"), (30.0, "stood")])
+def test_an_offline_run_of_wandb_that_stands_while_its_machine_is_measured(tmp_path, waits, kind):
+    pytest.importorskip("wandb")
+    training = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", WANDB_TRAINING, tmp_path, str(waits)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert training.stdout.readline() == "trained\n"
+        config = Config(preview_votes=True, thresholds={"stands-still": {"floor": 1.0, "first": 0.0}})
+        (folder,) = (tmp_path / "wandb").glob("offline-run-*")
+        if kind == "stood":
+            training.wait(120.0)
+        end = time.monotonic() + 200.0  # the log is written whenever 32 KiB have come together
+        while time.monotonic() < end:
+            found = [one for one in check(folder, config=config).findings if one.code == "RUN007"]
+            if found:
+                break
+            time.sleep(1.0)
+        (result,) = found
+        assert (result.kind, result.verdict, result.steps) == (kind, "warn", (39,))
+        assert "its system metrics go on" in result.message
+    finally:
+        training.kill()
+        training.communicate()

@@ -202,7 +202,7 @@ class Follower:
         changed = time.time() - (time.monotonic() - self._changed)
         found = self._silences.look(opened, round(changed), lambda evidence: self._add_silence(evidence, None))
         if isinstance(found, float):
-            yield _event("recovered", f"it goes on, after {duration(round(found))} without a point")
+            yield _event("recovered", f"it continues, after {duration(round(found))} without a point")
         elif found is not None:
             yield _event("silent", f"{found.finding}{_then(found.finding.remedy)}", found.finding)
             yield from self._queue_silence(opened, found)

@@ -50,7 +50,7 @@ class SilenceWatch:
             prepare: Makes what was read evidence of a run that may still go on.
 
         Returns:
-            A hang that is new; for how many seconds a run was silent that goes on after one; None for nothing to say.
+            A hang that is new; for how many seconds a run was silent that continues after one; None for nothing to say.
         """
         pulse = opened.pulse()
         last, until = (changed, None) if pulse is None else (pulse.points, pulse.until)

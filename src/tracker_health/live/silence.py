@@ -49,8 +49,8 @@ class Arrivals:
 class SilenceTimer:
     """Looks from a daemon thread how long nothing was logged, and says so once for a silence.
 
-    The thread ends with ``close``, with whoever is told, and with the process, which it never keeps. At a prompt and in
-    a notebook there is none: there nothing is logged because nobody trains.
+    The thread ends with ``close``, with whoever hears of it, and with the process, which it never keeps. At a prompt
+    and in a notebook there is none: there nothing is logged because nobody trains.
     """
 
     def __init__(self, config: Config, params: Mapping[str, str], hangs: Callable[[LiveFinding], object]) -> None:

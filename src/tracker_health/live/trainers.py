@@ -41,7 +41,7 @@ def transformers_health(**options: Any) -> Any:
     with optional_packages("transformers"):
         from transformers import TrainerCallback
 
-    class HealthCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    class HealthCallback(_UntilTheEnd, TrainerCallback):  # type: ignore[misc, unused-ignore]
         """Judges from the beginning of the training to its end."""
 
         health: LiveHealth | None = None
@@ -68,10 +68,6 @@ def transformers_health(**options: Any) -> Any:
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
             if self._judge is not None and logs and "train_runtime" not in logs:  # not a summary of the whole
                 self._judge.take(logs, state, control)
-
-        @_reported
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-            _end_silences(self.health)
 
     return HealthCallback()
 
@@ -152,7 +148,7 @@ def keras_health(*, every: int | None = None, **options: Any) -> Any:
     with optional_packages("keras"):
         from keras.callbacks import Callback
 
-    class HealthCallback(Callback):  # type: ignore[misc, unused-ignore]
+    class HealthCallback(_UntilTheEnd, Callback):  # type: ignore[misc, unused-ignore]
         """Judges from the beginning of ``fit`` to its end."""
 
         health: LiveHealth | None = None
@@ -165,10 +161,6 @@ def keras_health(*, every: int | None = None, **options: Any) -> Any:
             plan = epochs if every is None else epochs * steps if epochs and steps else None
             known = {"seconds": math.inf, "rest": 0.0, "together": _is_data_parallel(self._model), **options}
             self.health = _health(known, plan, keras_params(self.model))
-
-        @_reported
-        def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
-            _end_silences(self.health)
 
         @_reported
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
@@ -208,6 +200,16 @@ def _check(options: Mapping[str, Any], every: int | None = None) -> None:
 def _health(options: Mapping[str, Any], plan: float | None, params: Mapping[str, Any]) -> LiveHealth:
     plan = plan if plan is not None and 0 < plan < math.inf else None
     return LiveHealth(**{"plan": plan, **options, "params": {**params, **(options.get("params") or {})}})
+
+
+class _UntilTheEnd:
+    """Of a callback: that nothing is logged after the training is no hang."""
+
+    health: LiveHealth | None = None
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """The training is over. Its trainer calls it."""
+        _end_silences(self.health)
 
 
 def _end_silences(health: LiveHealth | None) -> None:

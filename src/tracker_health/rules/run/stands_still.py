@@ -11,11 +11,10 @@ from tracker_health.evidence import Evidence, Need, Pace, Rhythm, rhythm_of
 from tracker_health.facts.steps import plan_reached
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.text import duration
+from tracker_health.text import duration, duration_in_short
 from tracker_health.words.verdict import Verdict
 
 _ROLES = ("val_loss", "objective_loss", "learning_rate", "grad_norm", "reward", "accuracy", "val_accuracy")
-_MINUTE, _MINUTES = 60, 600.0  # seconds; from so many on they are given in minutes
 _REMEDY = "look at what its process does (py-spy dump), and at its data, its other ranks and its disk"
 
 
@@ -110,9 +109,10 @@ class StandsStill(Probe):
             return _silent(evidence, rhythm, measured)
         whole = silence + (0.0 if rhythm is None else rhythm.span)
         if silence > self.far * limit and silence > self.share * whole and rhythm is not None:
+            stood, of = duration_in_short(silence), duration_in_short(whole)
             message = (
                 f"points stop{_place(evidence)} at {_clock(rhythm.last)}, while its system metrics go on to "
-                f"{_clock(rhythm.last + silence)}: it stood still for {_about(silence)} of {_about(whole)}"
+                f"{_clock(rhythm.last + silence)}: it stood still for {stood} of {of}"
             )
             return _found("stood", message, evidence, measured)
         return Finding.passed(f"its system metrics end {duration(max(0.0, silence))} after its last point", measured)
@@ -125,8 +125,8 @@ def _silent(evidence: Evidence, rhythm: Rhythm | None, measured: dict[str, float
         return Finding.passed(f"silent for {duration(max(0.0, silence))}, up to {duration(limit)} is normal", measured)
     usual = "" if rhythm is None else f"; usually every {duration(rhythm.usual)}, never longer than "
     usual += duration(rhythm.longest) if rhythm is not None else ""
-    message = f"nothing was logged for {_about(silence)}{_place(evidence, ' (', ')')}{usual}"
-    if info.vital_for is not None and info.vital_for > limit:
+    message = f"nothing was logged for {duration_in_short(silence)}{_place(evidence, ' (', ')')}{usual}"
+    if info.vital_for is not None and 2 * info.vital_for > silence:  # they are logged by a rhythm of their own
         return _found("standing", f"{message}, and its system metrics go on", evidence, measured)
     if info.at_work:
         return _found("alive", f"{message}, and its process is alive", evidence, measured)
@@ -150,11 +150,6 @@ def _place(evidence: Evidence, before: str = " at ", after: str = "") -> str:
     """The last step of the longest history in words; empty without any."""
     longest = max(evidence.series, key=len, default=None)
     return "" if longest is None or not len(longest) else f"{before}{longest.where(longest.steps.max())}{after}"
-
-
-def _about(seconds: float) -> str:
-    """A duration, of many minutes without seconds."""
-    return duration(seconds if seconds < _MINUTES else _MINUTE * round(seconds / _MINUTE))
 
 
 def _clock(seconds: float) -> str:
