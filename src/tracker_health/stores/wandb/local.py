@@ -281,7 +281,7 @@ class LocalRun(DirectoryRun):
             resumed=segments.resumed_at if all(one.step_unit is StepUnit.LOG_CALL for one in series) else (),
             sweep=log.sweep,
             names=names,
-            series=series,
+            series=[*series, *log.machine.series(request.roles, self._path.name)],
             experiment=log.project,
         )
         return found.evidence(self.ref, request, tracked, problems=(*problems, *self._unseen()))

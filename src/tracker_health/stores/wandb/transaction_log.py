@@ -21,7 +21,7 @@ from tracker_health.readers.files.protobuf import double, fields, text, texts
 from tracker_health.readers.files.record_log import LogRecord, RecordLog
 from tracker_health.readers.files.regular_file import open_regular
 from tracker_health.run_files.naming import MAX_PATH_CHARACTERS
-from tracker_health.stores.wandb.history_rows import Names, integer, messages, name_of, parsed, row_of, step_of
+from tracker_health.stores.wandb.history_rows import Machine, Names, integer, messages, name_of, parsed, row_of, step_of
 from tracker_health.stores.wandb.own_axes import GLOB, NAME, STEP_METRIC, StepMetrics
 from tracker_health.stores.wandb.values import MAX_PARAMS, OWN_KEY, STEP, TIME, number, params_of
 from tracker_health.words.gap_names import STOPPED_KEY
@@ -75,10 +75,10 @@ class TransactionLog:
     ``health/`` that its owner has in history or summary. ``stopped``: the text of ``health/stopped`` in the summary.
     ``heard``: the time of its newest record, in seconds since 1970, None where none has one.
     ``logged``: of its last row, or of what was printed after it; ``measured``: of the newest record of the machine.
-    ``printed``: how many pieces of the console are in it, as older SDKs put them there. ``preempting``: the run said
-    that it is about to be preempted. ``cut``: the offset at which ours stand, or would: before the exit. ``contents``:
-    a digest of all records that are not ours. ``plotted_by``: which metric each is plotted by. ``damaged``, ``torn``:
-    see ``RecordLog``.
+    ``machine``: the points of those. ``printed``: how many pieces of the console are in it, as older SDKs put them
+    there. ``preempting``: the run said that it is about to be preempted. ``cut``: the offset at which ours stand, or
+    would: before the exit. ``contents``: a digest of all records that are not ours. ``plotted_by``: which metric each
+    is plotted by. ``damaged``, ``torn``: see ``RecordLog``.
     """
 
     run_id: str = ""
@@ -108,6 +108,7 @@ class TransactionLog:
     heard: float | None = None
     logged: float | None = None
     measured: float | None = None
+    machine: Machine = field(default_factory=Machine)
     printed: int = 0
     preempting: bool = False
     plotted_by: StepMetrics = field(default_factory=StepMetrics)
@@ -230,7 +231,9 @@ class _Reader:
         log = self._log
         if kind in _TIME_IN:
             self._last_of[kind] = value
-        if kind == OUTPUT_RAW:
+        if kind == STATS:
+            log.machine.take(value)
+        elif kind == OUTPUT_RAW:
             log.printed += 1
         elif kind == CONFIG:
             self._take_config(value)
