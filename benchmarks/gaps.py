@@ -25,7 +25,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tracker_health.config import Config
 from tracker_health.evidence import Request
-from tracker_health.evidence.rhythm import Pace, Rhythm, rhythm_of
+from tracker_health.evidence.rhythm import Patience, Rhythm, rhythm_of
 from tracker_health.rules.run.stands_still import StandsStill
 from tracker_health.runs.lookup import open_run
 
@@ -106,36 +106,36 @@ def logs(folder: Path) -> Iterator[Log]:
             yield Log(source=source, name=place.name, rhythm=rhythm, ended=evidence.info.ended)
 
 
-def limits(gaps: np.ndarray, pace: Pace) -> Iterator[tuple[float, float]]:
+def limits(gaps: np.ndarray, patience: Patience) -> Iterator[tuple[float, float]]:
     """Before each of the longest gaps, and after the last point: the gap to come (-1 at the end), and the limit that
     the points before give.
     """
     times = np.concatenate(([1.5e9], 1.5e9 + np.cumsum(gaps)))
     longest = np.argsort(gaps)[-_LOOKED_AT:] + 1
-    for until in sorted({*map(int, longest[gaps[longest - 1] > pace.floor]), len(times)} - {1}):
-        limit = Rhythm(times[:until]).limit(pace)
+    for until in sorted({*map(int, longest[gaps[longest - 1] > patience.floor]), len(times)} - {1}):
+        limit = Rhythm(times[:until]).limit(patience)
         if limit is not None:
             yield (float(gaps[until - 1]) if until - 1 < len(gaps) else -1.0), limit
 
 
-def alarms(log: Log, usual: float | None, pace: Pace) -> tuple[int, float, float]:
+def alarms(log: Log, usual: float | None, patience: Patience) -> tuple[int, float, float]:
     """False alarms in one log, its hours, and its limit at the end in seconds (NaN without one)."""
     gaps, tail = log.stretched(usual)
     false, last = 0, float("nan")
-    for gap, limit in limits(gaps, pace):
+    for gap, limit in limits(gaps, patience):
         false += (tail if gap < 0 else gap) > limit
         last = limit
     return false, float(gaps.sum() + tail) / 3600, last
 
 
-def score(found: list[Log], pace: Pace) -> None:
+def score(found: list[Log], patience: Patience) -> None:
     """Print the table by source, the choice of the factor, and that choice with each source left out."""
     for usual in STRETCHES:
         print(f"\n{'as logged' if usual is None else f'stretched to a usual gap of {usual:g} s'}")
         rows: Mapping[str, list[tuple[int, float, float, float]]] = defaultdict(list)
         for log in found:
             own = log.rhythm.usual if usual is None else usual
-            rows[log.source].append((*alarms(log, usual, pace), own))
+            rows[log.source].append((*alarms(log, usual, patience), own))
         for source, every in rows.items():
             said = [(limit / 60, limit / own) for _, _, limit, own in every if np.isfinite(limit)]
             minutes, gaps = np.median(said, axis=0) if said else (np.nan, np.nan)
@@ -144,34 +144,34 @@ def score(found: list[Log], pace: Pace) -> None:
                   f"a hang said after {minutes:6.1f} min, {gaps:7.1f} usual gaps")  # fmt: skip
         false, hours = (sum(one[at] for every in rows.values() for one in every) for at in (0, 1))
         print(f"  {'all':24} {len(found):3} runs {hours:9.2f} h  {false} false, {1000 * false / hours:.2f} in 1,000 h")
-    bare = replace(pace, floor=0.0)
+    bare = replace(patience, floor=0.0)
     print(
         "\nwithout the floor, by factor (once: half of it, at least 1): false alarms in 1,000 h of the stretched logs"
     )
     rates = {factor: rates_of(found, at_factor(bare, factor)) for factor in FACTORS}
     for factor, by_source in rates.items():
-        print(f"  {factor:4g}: {overall(by_source):8.2f}  {'<- as set' if pace.factor == factor else ''}")
-    floors = {floor: overall(rates_of(found, replace(pace, floor=floor))) for floor in FLOORS}
+        print(f"  {factor:4g}: {overall(by_source):8.2f}  {'<- as set' if patience.factor == factor else ''}")
+    floors = {floor: overall(rates_of(found, replace(patience, floor=floor))) for floor in FLOORS}
     print("by floor: " + ", ".join(f"{floor / 60:g} min {rate:.2f}" for floor, rate in floors.items()))
     print("\nthe smallest factor that keeps to the rate, with a source left out, and its rate there (with the floor)")
-    floored = {factor: rates_of(found, at_factor(pace, factor)) for factor in FACTORS}
+    floored = {factor: rates_of(found, at_factor(patience, factor)) for factor in FACTORS}
     for source in sorted({log.source for log in found}):
         others = {factor: {key: one for key, one in each.items() if key != source} for factor, each in floored.items()}
         chosen = next((factor for factor in FACTORS if overall(others[factor]) <= PASSED), FACTORS[-1])
         print(f"  {source:24} {chosen:g}: {overall({source: floored[chosen][source]}):.2f}")
 
 
-def at_factor(pace: Pace, factor: float) -> Pace:
-    """A pace with another factor, and the one for the longest gap in proportion."""
-    return replace(pace, factor=factor, once=max(1.0, factor / 2))
+def at_factor(patience: Patience, factor: float) -> Patience:
+    """A patience with another factor, and the one for the longest gap in proportion."""
+    return replace(patience, factor=factor, once=max(1.0, factor / 2))
 
 
-def rates_of(found: list[Log], pace: Pace) -> dict[str, tuple[int, float]]:
+def rates_of(found: list[Log], patience: Patience) -> dict[str, tuple[int, float]]:
     """By source the false alarms and hours of its logs, stretched in both ways."""
     by_source: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
     for log in found:
         for usual in STRETCHES[1:]:
-            false, hours, _ = alarms(log, usual, pace)
+            false, hours, _ = alarms(log, usual, patience)
             before = by_source[log.source]
             by_source[log.source] = before[0] + false, before[1] + hours
     return dict(by_source)
@@ -195,7 +195,7 @@ def main() -> None:
         for number in range(2 * len(_KINDS)):
             train(given.folders[0], number, 60 * given.minutes / (2 * len(_KINDS)))
         return
-    score([log for folder in given.folders for log in logs(folder)], StandsStill().pace)
+    score([log for folder in given.folders for log in logs(folder)], StandsStill().patience)
 
 
 if __name__ == "__main__":

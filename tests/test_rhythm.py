@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker_health.evidence import Pace, Rhythm, Series, rhythm_of
+from tracker_health.evidence import Patience, Rhythm, Series, rhythm_of
 
 START = 1.7e9
-PACE = Pace(factor=3.0, once=1.5, floor=0.0, share=0.0, most=0.0, arrivals=4)
+PACE = Patience(factor=3.0, once=1.5, floor=0.0, share=0.0, most=0.0, arrivals=4)
 
 
 def rhythm(gaps):
@@ -72,11 +72,11 @@ def test_a_buffer_that_is_flushed_is_one_arrival():
 
 
 def test_a_first_evaluation_may_take_a_share_of_the_time_so_far():
-    pace = Pace(factor=3.0, once=1.5, floor=60.0, share=0.25, most=1000.0, arrivals=4)
-    assert rhythm([10.0] * 200).limit(pace) == pytest.approx(500.0, abs=1e-3)
-    assert rhythm([10.0] * 2000).limit(pace) == pytest.approx(1000.0)
-    assert rhythm([*[10.0] * 200, 50.0, *[10.0] * 200, 50.0]).limit(pace) == pytest.approx(150.0, abs=1e-3)
-    assert rhythm([10.0] * 5).limit(pace) is None  # it has logged for less time than the floor
+    patience = Patience(factor=3.0, once=1.5, floor=60.0, share=0.25, most=1000.0, arrivals=4)
+    assert rhythm([10.0] * 200).limit(patience) == pytest.approx(500.0, abs=1e-3)
+    assert rhythm([10.0] * 2000).limit(patience) == pytest.approx(1000.0)
+    assert rhythm([*[10.0] * 200, 50.0, *[10.0] * 200, 50.0]).limit(patience) == pytest.approx(150.0, abs=1e-3)
+    assert rhythm([10.0] * 5).limit(patience) is None  # it has logged for less time than the floor
 
 
 def test_machines_have_no_part_in_it_nor_has_what_is_no_time():

@@ -34,7 +34,7 @@ from tracker_health.evidence.parameters import (
 from tracker_health.evidence.plan import plan_of, planned_epochs, planned_steps
 from tracker_health.evidence.progress import Progress, is_whole_multiple
 from tracker_health.evidence.ranks import RANK_ROLE, Beside, Rank, as_one, beside
-from tracker_health.evidence.rhythm import Pace, Pulse, Rhythm, is_of_the_machine, rhythm_of
+from tracker_health.evidence.rhythm import Patience, Pulse, Rhythm, is_of_the_machine, rhythm_of
 from tracker_health.evidence.run import (
     BEST_CHECKPOINT,
     DlmCheckpoint,
@@ -98,10 +98,10 @@ __all__ = [
     "MomentStats",
     "Need",
     "OptimizerState",
-    "Pace",
     "Parameter",
     "ParameterTable",
     "Part",
+    "Patience",
     "Place",
     "Problem",
     "Progress",

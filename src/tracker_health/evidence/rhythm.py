@@ -46,7 +46,7 @@ class Pulse:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class Patience:
     """From which silence on a run stands still.
 
     ``factor``: times of the longest gap that came back; ``once``: times of the longest gap of all; ``floor``: seconds,
@@ -120,19 +120,19 @@ class Rhythm:
         """When the last point came, in seconds since 1970."""
         return float(self.times[-1])
 
-    def limit(self, pace: Pace) -> float | None:
+    def limit(self, patience: Patience) -> float | None:
         """The longest silence in seconds that is normal for this run.
 
         Args:
-            pace: How many times of which gap.
+            patience: How many times of which gap.
 
         Returns:
             The limit; None where too few points came, or for too short a time, to know it.
         """
-        if self.arrivals < pace.arrivals or self.span < pace.floor:
+        if self.arrivals < patience.arrivals or self.span < patience.floor:
             return None
-        first = 0.0 if self.pauses else min(pace.share * self.span, pace.most)
-        return max(pace.floor, pace.factor * self.recurring, pace.once * self.longest, first)
+        first = 0.0 if self.pauses else min(patience.share * self.span, patience.most)
+        return max(patience.floor, patience.factor * self.recurring, patience.once * self.longest, first)
 
 
 def rhythm_of(series: Iterable[Series]) -> Rhythm | None:

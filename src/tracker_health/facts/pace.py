@@ -31,7 +31,7 @@ _SPIKES, _REGULAR = 3, 0.25
 """How often it comes back, at least, and by how much of their usual distance such steps may be misplaced."""
 _MAD, _SURELY, _LEAST = 1.4826, 2.0, 1e-9
 _OF_THE_RISE = 0.2
-"""What the last third brings of a rise that goes on, at least; a third of one that is even."""
+"""What the last third brings of a rise that lasts, at least; a third of one that is even."""
 _MOSTLY, _MOST_SPIKES = 0.8, 1 / 3
 _MILLISECONDS = frozenset(("ms", "msec", "millis", "milliseconds"))
 _STEP_WORDS = frozenset(
@@ -209,7 +209,7 @@ def _weights(series: Series) -> FloatArray:
 
 
 def _of_elapsed(evidence: Evidence) -> Iterator[Pace]:
-    """By a clock that its owner logged: it only ever goes on."""
+    """By a clock that its owner logged: it never stands still."""
     for series in evidence.all_of("elapsed"):
         clock = series.finite()
         if len(clock) > 1 and not series.went_back and (np.diff(clock.values) > 0.0).all():
@@ -332,10 +332,10 @@ def _stays(levels: FloatArray, warm: int, at: int, around: tuple[float, float], 
         fast = float(np.mean(early < half)) if len(early) else 1.0
         return ends_slow and fast >= apart and float(np.mean(late > half)) >= apart
     was_fast = not len(early) or float(np.mean(early < half)) >= apart
-    return ends_slow and was_fast and _goes_on(late)
+    return ends_slow and was_fast and _lasts(late)
 
 
-def _goes_on(late: FloatArray) -> bool:
+def _lasts(late: FloatArray) -> bool:
     """Whether it rises from third to third, to the end, clearly: what levels off creeps no more."""
     thirds = [median(one) for one in np.array_split(late, 3)]
     rises = np.diff(late)
@@ -345,7 +345,7 @@ def _goes_on(late: FloatArray) -> bool:
 
 
 def _refined(pace: Pace, level: int, half: float) -> int:
-    """The first value near the beginning of a level from which on most are slow."""
+    """The first value near the beginning of a level from where most are slow."""
     begin, end = pace.at(max(0, level - 1)), pace.at(min(level + 1, len(pace.levels) - 1))
     is_slow = np.log(pace.values[begin:end]) > half
     costs = [int(np.sum(is_slow[:cut])) + int(np.sum(~is_slow[cut:])) for cut in range(len(is_slow) + 1)]

@@ -66,7 +66,7 @@ SLOWED_DOWN = Cause(
     about="""Steps take longer from some point on, to the end.
     At once: another job on the machine, a device that is too hot, a resume on another machine, something that the
     program began to do. More and more: a list that grows and is gone through at each step, a loader that searches its
-    files, a log that is written anew.""",
+    files, a log that is written again.""",
     explains=codes("SYS005"),
     requires=(signs.SLOWED,),
     never=(signs.SLOWER_BY_DATA,),

@@ -8,10 +8,10 @@ from typing import Annotated
 
 from tracker_health.evidence import Evidence, Need, Series
 from tracker_health.evidence.numerics import median
+from tracker_health.facts.cost import cost_in_words, hours_between, megabytes_in
 from tracker_health.report.result import Finding
 from tracker_health.roles import words_of
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.rules.system._cost import cost_in_words, hours_between
 from tracker_health.text import number
 from tracker_health.words.verdict import Verdict
 
@@ -110,7 +110,4 @@ class IdleAccelerator(Probe):
         """The memory of devices that was taken, in megabytes."""
         for one in evidence.all_of("memory"):
             if "gpu" in words_of(one.name):
-                unit = (
-                    1e-6 if one.name.lower().endswith("bytes") and not one.name.lower().endswith("megabytes") else 1.0
-                )
-                yield from (unit * value for value in self._late([one]))
+                yield from (megabytes_in(one.name) * value for value in self._late([one]))

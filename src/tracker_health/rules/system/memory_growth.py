@@ -79,7 +79,7 @@ class MemoryGrowth(Probe):
         )
 
     def _growth(self, curve: Curve) -> tuple[float, bool, Curve]:
-        """The growth over the level after warm-up, and whether that is sure and goes on to the end."""
+        """The growth over the level after warm-up, and whether that is sure and lasts to the end."""
         first, late = curve.between(self.warm_up, 0.5), curve.between(0.5, 1.0 - self.warm_up)
         last = curve.between(1.0 - self.warm_up, 1.0)
         rise, early, then = last - first, late - first, last - late

@@ -1,4 +1,4 @@
-"""What a slow-down cost, as far as a run says how long it took."""
+"""What a run cost in time, as far as it says how long it took; and units of memory."""
 
 from __future__ import annotations
 
@@ -39,6 +39,19 @@ def hours_between(evidence: Evidence) -> float | None:
             return span / HOUR
     began, ended = evidence.info.started, evidence.info.ended
     return (ended - began) / HOUR if began is not None and ended is not None and ended > began else None
+
+
+def megabytes_in(name: str) -> float:
+    """The unit of a metric of memory, by its name, in megabytes.
+
+    Args:
+        name: As trackers call it: ``memoryAllocatedBytes``, ``memory_usage_megabytes``.
+
+    Returns:
+        1e-6 for bytes, else 1.
+    """
+    plain = name.lower()
+    return 1e-6 if plain.endswith("bytes") and not plain.endswith("megabytes") else 1.0
 
 
 def cost_in_words(share: float, hours: float | None) -> str:
