@@ -27,12 +27,12 @@ class SlowedDown(Probe):
         or of the program, and comes back in the next run.
 
     How it decides:
-        The time per step is taken from a throughput that was logged, else from a time per step, else from a clock. Where
-        there is none, the times at which points came tell it. It needs `min_points` of them. Their medians are compared
-        in up to 40 parts, as logarithms. The place is where two levels fit best, or a level that then rises evenly.
-        Warn when steps take `slower` times as long as before or more. A share `apart` of the parts before must be
-        faster than half way, and as many of those after slower. What changes in the first `earliest` of the run is its
-        warm-up, and the last `rest` must be slow. The cost must be `lost` of the run's time or more, and `seconds`
+        The time per step is taken from a throughput that was logged, else from a time per step, else from a clock.
+        Where there is none, the times at which points came tell it. It needs `min_points` of them. Their medians are
+        compared in up to 40 parts, as logarithms. The place is where two levels fit best, or a level that then rises
+        evenly. Warn when steps take `slower` times as long as before or more. A share `apart` of the parts before must
+        be faster than half way, and as many of those after slower. What changes in the first `earliest` of the run is
+        its warm-up, and the last `rest` must be slow. The cost must be `lost` of the run's time or more, and `seconds`
         where the time is known in seconds.
 
     Special cases:
