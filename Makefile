@@ -36,7 +36,7 @@ QUICK_TESTS := tests/test_outcomes.py tests/test_headlines.py tests/test_diagnos
     tests/test_engine.py tests/test_evidence.py tests/test_curve_parts.py tests/test_parameters.py tests/test_retired.py \
     $(filter-out $(LONG_RULE_TESTS),$(wildcard tests/rules/test_*.py))
 
-TARGETS := lint check new-rule demo test fuzz frameworks lowest old-wandb slow bench faults causes rivals mutants docs site screenshots trackio dist try-dist clean
+TARGETS := lint check new-rule demo test fuzz frameworks lowest old-wandb slow bench faults causes rivals mutants docs site screenshots trackio dist try-dist support clean
 .PHONY: $(TARGETS)
 
 # The many processes that tests start need not compile the package each time anew.
@@ -108,6 +108,10 @@ old-wandb: $(VENV)/.dev-installed $(OLD)/.installed
 trackio: $(VENV)/.dev-installed $(TRACKIO)/.installed
 	TRACKIO_PYTHONS="$(CURDIR)/$(TRACKIO)/0.20/bin/python $(CURDIR)/$(TRACKIO)/newest/bin/python" \
 	    $(BIN)/python -m pytest -q -m slow tests/stores/test_trackio_real.py $(ARGS)
+
+# A version of your choice, for docs/support.md: TRY="mlflow-client 3.1.4", or mlflow-skinny, mlflow-server, wandb-offline.
+support: $(VENV)/.dev-installed
+	$(BIN)/python scripts/support.py $(TRY)
 
 # What takes too long for every change: every cell of every matrix, trainers of others, lowest versions, old SDKs.
 slow: frameworks lowest old-wandb trackio
@@ -228,4 +232,4 @@ $(LOWEST)/.installed: pyproject.toml setup.py constraints-lowest.txt scripts/low
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(OLD) $(TRACKIO) $(RELEASE) build dist tracker-health-demo
+	rm -rf $(VENV) $(LOWEST) $(OLD) $(TRACKIO) $(RELEASE) .venv-support build dist tracker-health-demo
