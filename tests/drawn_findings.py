@@ -27,7 +27,8 @@ from tracker_health.rules.registry import BUILT_IN
 from tracker_health.words.verdict import Verdict
 
 DRAWN, POINTS = 900, 48
-RULES = {probe.code: probe for probe in BUILT_IN if probe.code != "RUN005"}  # which finds nothing in a run by itself
+_OF_RANKS = ("RUN005", "RUN006", "SYS004")  # which find nothing in a run by itself
+RULES = {probe.code: probe for probe in BUILT_IN if probe.code not in _OF_RANKS}
 TOGETHER = [
     names.split()
     for names in (

@@ -104,7 +104,7 @@ def test_a_run_without_findings_has_no_diagnosis():
 
 
 def test_a_finding_that_no_cause_explains_is_left_alone():
-    assert diagnosis_of(evidence(), [result("SYS002")]) is None
+    assert diagnosis_of(evidence(), [result("REG003")]) is None
 
 
 def test_a_setting_beyond_what_trains_outweighs_its_effects():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tracker_health import preset
-from tracker_health.evidence import Evidence, RunInfo, RunRef, Series
+from tracker_health.evidence import Evidence, RankReports, RunInfo, RunRef, Series, TextLog
+from tracker_health.evidence.collectives import Left, Wait
 from tracker_health.evidence.kin import Kin
 from tracker_health.judge.group_verdict import GroupVerdict, Member, group_sentence, group_verdict
 
@@ -65,3 +68,29 @@ def test_the_marks_keep_it():
     found = verdict_on([member(rank, falls(rank)) for rank in (0, 2)])
     assert GroupVerdict.of_tags(found.tags) == found
     assert GroupVerdict.of(None, "said", "not ours") is None
+
+
+def timed(one, data, *, reports=None):
+    """A member that logs its times as well, with a console of its own."""
+    steps = np.arange(150)
+    times = [
+        Series(name=name, role=name, steps=steps, values=np.full(150, value))
+        for name, value in (("step_time", 0.8), ("data_time", data))
+    ]
+    log = None if reports is None else TextLog(source="output.log", lines=90, rows=9, reports=reports)
+    return replace(one, evidence=replace(one.evidence, series=(*one.evidence.series, *times), text_log=log))
+
+
+def test_the_rank_that_is_slow_is_named():
+    found = verdict_on([timed(member(rank, falls(rank)), 0.5 if rank == 2 else 0.1) for rank in range(3)])
+    assert str(found.verdict) == "warn"
+    assert found.said.startswith("rank 2 is slower than the others from step")
+
+
+def test_what_each_rank_reports_in_its_own_console_is_put_together():
+    waits = [RankReports(waits=(Wait(rank=rank, operation="all_reduce", number=15, seconds=600.0),)) for rank in (0, 2)]
+    ranks = [
+        timed(member(rank, falls(rank), status="FAILED"), 0.1, reports=reports)
+        for rank, reports in ((0, waits[0]), (1, RankReports(left=(Left(rank=1, code=-15),))), (2, waits[1]))
+    ]
+    assert "rank 1 reported nothing, while ranks 0 and 2 waited 600 s in all_reduce number 15" in verdict_on(ranks).said

@@ -30,7 +30,7 @@ LEADS = {
     "lightning-warmup-by-epoch": "schedule-wrong",
     "masked-nan-shown-as-zero": "non-finite-loss",
     "nan-from-the-second-step": "non-finite-loss",
-    "nccl-timeout-in-the-middle": "communication-failed",
+    "nccl-timeout-in-the-middle": "hang-in-collective",
     "overfit-by-17-percent-clear-of-the-noise": "overfitting",
     "overfit-with-train-loss-rounded-to-zero": "overfitting",
     "plan-in-hparams-4-of-100-epochs": "stopped-too-early",

@@ -18,12 +18,14 @@ SETS = [json.loads(line) for line in (Path(__file__).parent / "data" / "names" /
 LOSSES = ("train_loss", "val_loss")
 JUDGED = {*LOSSES, "train_accuracy", "val_accuracy", "train_auc", "val_auc", "train_reward", "val_reward"}
 TERMS = {"train_loss_term", "val_loss_term"}
+SINCE = {"workload", "elapsed"}
+"""Roles that were none when the names were looked at."""
 AS_TERMS = {"loss_part", "objective_loss", "val_loss_term"}
 
 
 def fits(role, given, truth):
     """Whether a name's role does no harm: it is the right one, or none, or nothing that changes a verdict."""
-    if given is None or given == role:
+    if given is None or given == role or (role is None and given in SINCE):
         return True
     if role in TERMS or role == "objective_loss":
         return given in AS_TERMS

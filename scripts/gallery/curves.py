@@ -8,7 +8,17 @@ from dataclasses import replace
 import numpy as np
 
 from gallery.entry import Entry, FloatArray, Numbers, descent, noise, run, series, with_params
-from tracker_health.evidence import Baseline, DlmStepLog, Evidence, Rank, Series, TextLog
+from tracker_health.evidence import (
+    Baseline,
+    DlmStepLog,
+    Entered,
+    Evidence,
+    GroupDump,
+    Rank,
+    RankDump,
+    Series,
+    TextLog,
+)
 from tracker_health.report.baseline import Candidate, baseline_of
 from tracker_health.words.ending import Ended, Ending
 
@@ -32,6 +42,8 @@ NEAR = {
     "layer-gradients-usual": "GAP004 GAP006",
     "whole": "RUN001 RUN003 RUN004",
     "ranks": "RUN005",
+    "ranks-in-step": "RUN006",
+    "ranks-equally-fast": "SYS004",
 }
 """The rules that a run comes close to, or is the healthy sibling for."""
 
@@ -559,6 +571,23 @@ def layers() -> Iterator[Entry]:
     )  # fmt: skip
 
 
+def _dumps(*last: int) -> tuple[RankDump, ...]:
+    """What the flight recorders of ranks wrote when the time of an operation was up, by the last one of each."""
+    begun, limit = 1.7e9, 600.0
+
+    def of(rank: int) -> RankDump:
+        entered = tuple(
+            Entered(number=one, operation="all_reduce", sizes=((1024,),), at=begun + one, limit=limit)
+            for one in range(min(last) - 3, last[rank] + 1)
+        )
+        group = GroupDump(
+            name="0:default_pg", ranks=tuple(range(len(last))), entered=entered, last=last[rank], completed=min(last)
+        )
+        return RankDump(rank=rank, source=f"nccl_trace_rank_{rank}", groups=(group,), written=begun + max(last) + limit)
+
+    return tuple(map(of, range(len(last))))
+
+
 def endings() -> Iterator[Entry]:
     """How a run ended, and how fast it was."""
     family = "The run"
@@ -605,6 +634,27 @@ def endings() -> Iterator[Entry]:
         "rank-apart", "A rank leaves the others", "From the middle on the shard of one rank has other labels.",
         together(descent(142), left, descent(143)),
     )  # fmt: skip
+    yield of(
+        "rank-late", "A rank does not come", "Two of three ranks wait in an operation that the third did not enter.",
+        run("run", series("train_loss", descent(145)[:240]), dumps=_dumps(960, 959, 960)),
+    )  # fmt: skip
+    yield of(
+        "ranks-in-step", "All ranks in step", "All three are through the same operations.",
+        run("run", series("train_loss", descent(146)), dumps=_dumps(1600, 1600, 1600)),
+    )  # fmt: skip
+
+    def timed(*levels: float) -> Evidence:
+        times = [series("step_time", level + noise(150 + at, N, 0.05), name=f"step_time of rank {at}")
+                 for at, level in enumerate(levels)]  # fmt: skip
+        ranks = [
+            Rank(number=at, name=f"rank {at}", series=(replace(one, name="step_time"),)) for at, one in enumerate(times)
+        ]
+        return run("run", series("train_loss", descent(147)), *times, ranks=tuple(ranks))
+
+    yield of(
+        "rank-slow", "A slow rank", "The steps of one rank take 0.8 s, those of the others 0.5.", timed(0.5, 0.8, 0.5)
+    )
+    yield of("ranks-equally-fast", "Ranks equally fast", "The steps of all take half a second.", timed(0.5, 0.5, 0.5))
     usual = 60 + noise(134, N, 4)
     yield of(
         "busy", "Usual speed", "The accelerator is busy, memory and the time of a step are steady.",
@@ -614,8 +664,14 @@ def endings() -> Iterator[Entry]:
         ),
     )  # fmt: skip
     yield of(
-        "idle", "Idle accelerator", "It is used to 12 %.", measured(("accelerator_utilisation", 12 + noise(137, N, 1)))
-    )
+        "waits", "Steps wait for data", "Two thirds of each step's time go into loading.",
+        measured(("step_time", 1 + noise(137, N, 0.05)), ("data_time", 0.66 + noise(136, N, 0.04))),
+    )  # fmt: skip
+    slower = np.where(np.arange(N) < 0.6 * N, 1.0, 1.8) * (1 + noise(139, N, 0.06))
+    yield of(
+        "slower", "Steps take longer", "From three fifths of the run on, 1.8 times as long.",
+        measured(("step_time", slower)),
+    )  # fmt: skip
     yield of(
         "leak",
         "Memory grows",

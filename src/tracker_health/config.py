@@ -121,7 +121,8 @@ class Config:
     ``demote_low_confidence``: a fail that its rule is not sure of becomes a warn.
     ``checkpoint``: path, relative to the run, of the checkpoint to judge. ``segment``: which training of a log that
     holds several, from 1; the last one where it is None. ``max_download``: bytes. ``stale_after``: for
-    how many seconds a run that claims to be running may be silent before it counts as dead. ``policy``: the digest of
+    how many seconds a run that claims to be running may be silent before it counts as dead. ``hang_after``: before it
+    is said to hang, None for by its own rhythm, infinite for never. ``policy``: the digest of
     the policy that this configuration follows, empty for none. ``trusted_hosts``: servers that get credentials, and
     choose folders of this machine, as the configured ones do. ``metrics``: whether measures become metrics of the run;
     ``pages`` and ``description``: when the page with its picture, and the block in the description, are written: a word
@@ -153,6 +154,7 @@ class Config:
     segment: int | None = None
     max_download: int = 2 * 10**9
     stale_after: float = 6 * 3600.0
+    hang_after: float | None = None
     policy: str = ""
     trusted_hosts: tuple[str, ...] = ()
     docs_url: str = ""
@@ -292,7 +294,7 @@ class Config:
         roles = [f"roles.{role}={'|'.join(forms)}" for role, forms in changed.items()]
         limits = [
             f"{key}={value:g}" if isinstance(value, (int, float)) else f"{key}={value}"
-            for key in ("checkpoint", "segment", "max_download", "stale_after")
+            for key in ("checkpoint", "segment", "max_download", "stale_after", "hang_after")
             if (value := getattr(self, key)) != getattr(Config, key)
         ]
         return (*sorted(self.ignore), *only, *sorted(values), *sorted(roles), *limits)
@@ -314,6 +316,8 @@ class Config:
             "stale_after": self.stale_after,
             "written": [self.metrics, self.pages, self.description, *filter(None, [self.docs_url])],
         }
+        if self.hang_after is not None:
+            content["hang_after"] = str(self.hang_after)
         if self.segment is not None:
             content["segment"] = self.segment
         if self.baseline is not None:
@@ -366,8 +370,8 @@ PRESET_FIELDS = ("preset", "votes", "preview_votes", "measure_only", "demote_low
 
 _PLAIN_KEYS = frozenset(
     {
-        "select", "ignore", "checkpoint", "segment", "max_download", "stale_after", "trusted_hosts", "docs_url",
-        "metrics", "pages", "description", "mode",
+        "select", "ignore", "checkpoint", "segment", "max_download", "stale_after", "hang_after",
+        "trusted_hosts", "docs_url", "metrics", "pages", "description", "mode",
     }
 )  # fmt: skip
 
@@ -392,11 +396,11 @@ def preset(name: str) -> Config:
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """A configuration with other values, by the keys of a configuration file. These are ``preset`` (a name), ``select``
-    and ``ignore`` (frozensets), ``checkpoint``, ``segment`` (a number), ``max_download`` (bytes) and ``stale_after``
-    (seconds). What is written is decided by ``metrics`` (whether), ``pages`` and ``description`` (of ``WHEN``) and
-    ``mode`` (of ``MODES``). Then there are ``trusted_hosts`` (texts), ``docs_url`` (an address) and ``notify.KEY``.
-    Last come ``rules.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset takes the place of
-    the one before and leaves all other values alone.
+    and ``ignore`` (frozensets), ``checkpoint``, ``segment`` (a number), ``max_download`` (bytes), ``stale_after`` and
+    ``hang_after`` (seconds). What is written is decided by ``metrics`` (whether), ``pages`` and ``description`` (of
+    ``WHEN``) and ``mode`` (of ``MODES``). Then there are ``trusted_hosts`` (texts), ``docs_url`` (an address) and
+    ``notify.KEY``. Last come ``rules.NAME.THRESHOLD`` (a number) and ``roles.ROLE`` (a tuple of patterns). A preset
+    takes the place of the one before and leaves all other values alone.
 
     Raises:
         ConfigError: there is no such preset or role.

@@ -236,6 +236,23 @@ def count(amount: int, noun: str) -> str:
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
+def duration(seconds: float) -> str:
+    """``0.1 s``, ``42 s``, ``3 min 20 s``, ``5 h 12 min``, ``3 d 4 h``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, name, smaller, less in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {name}" + (f" {rest} {less}" if rest else "")
+    return f"{whole} s"
+
+
+def duration_in_short(seconds: float) -> str:
+    """The same, without the seconds of ten minutes and more: ``21 min``."""
+    return duration(seconds if seconds < 600 else 60 * round(seconds / 60))
+
+
 def size_of(count: int) -> str:
     """A number of bytes: ``1.2 GB``, ``64.0 kB``, ``12 bytes``."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):

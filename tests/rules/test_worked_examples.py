@@ -16,8 +16,8 @@ from tracker_health.words.ending import Ended, Ending
 from tracker_health.words.gap_names import metric
 
 WITH_ONE = [rule for rule in BUILT_IN if explanation_of(rule).example is not None]
-OF_FILES = ("LOS101", "OPT101", "REG003", "CMP001", "SYS001", "SYS002")
-"""Rules whose evidence is a file of its own, a baseline of other runs, or hours of a machine."""
+OF_FILES = ("LOS101", "OPT101", "REG003", "CMP001", "RUN006")
+"""Rules whose evidence is a file of its own, a console, or a baseline of other runs."""
 OF_WORDS = ("LRS004", "LRS005", "LRS006", "RUN003", "RUN004")
 """Rules whose findings measure no number: of their examples the verdict alone is checked."""
 
@@ -143,7 +143,11 @@ def test_the_worked_example(rule, make, judge):
     ]
     parts["odd"] = tuple(odd)
     parts["ranks"] = tuple(
-        Rank(number=int(key.partition(" ")[2]), name=key, series=(make.series(values_of(text), role="train_loss"),))
+        Rank(
+            number=int(key.split()[1]),
+            name=" ".join(key.split()[:2]),
+            series=(make.series(values_of(text), role=(*key.split(), "train_loss")[2]),),
+        )
         for key, text in example.parts.items()
         if key.startswith("rank ")
     )

@@ -24,6 +24,7 @@ from tracker_health.config import Config
 from tracker_health.errors import RunNotFound, StoreRefused, WriteError
 from tracker_health.evidence import Part, Request, StepUnit
 from tracker_health.judge.annotations import PENDING
+from tracker_health.judge.engine import needs_of
 from tracker_health.readers.files import record_log
 from tracker_health.roles import NOTHING_READ, RolePlan
 from tracker_health.runs.lookup import open_run
@@ -208,6 +209,32 @@ def test_a_long_run_costs_about_a_second_and_its_log_is_read_once(small, monkeyp
     assert annotate(run).status == "written"
     assert read == [log]
     assert annotate(run).status == "unchanged"
+
+
+# What was measured of the machine
+
+
+def busy(at, used=2.0, leaks=0.0):
+    held = 6e9 * (1 + leaks * at)
+    return wandb_logs.stats_record(
+        1.7e9 + 15 * at, gpu__0__gpu=used, gpu__0__memoryAllocatedBytes=held, cpu=50.0, disk__usagePercent=3.0
+    )
+
+
+def test_the_device_and_its_memory_are_judged(small):
+    idle = check(small(more=[busy(at) for at in range(60)]))
+    assert [(one.code, one.kind) for one in idle.findings] == [("SYS001", "idle")]
+    leaks = check(small("offline-run-2-abc123", more=[busy(at, 80.0, 0.02) for at in range(60)]))
+    assert [one.code for one in leaks.findings] == ["SYS002"]
+    assert leaks.findings[0].about == ("system.gpu.0.memoryAllocatedBytes",)
+
+
+def test_of_weeks_of_the_machine_few_records_are_kept(small):
+    log = read_log(wandb_runs.log_in(small(more=[busy(at) for at in range(9_000)])))
+    used, held = log.machine.series(needs_of(Config()).roles, "log")
+    assert (used.role, held.role) == ("accelerator_utilisation", "memory")
+    assert 1_000 < len(used) == len(held) < 4_000
+    assert used.times[-1] - used.times[0] > 0.99 * 15 * 9_000
 
 
 # How a run ended

@@ -102,12 +102,14 @@ def output_record(text, kind="STDERR"):
     return record(output_raw=wandb_internal_pb2.OutputRawRecord(output_type=kind, line=text))
 
 
-def stats_record(when):
-    """The machine's load at a time."""
+def stats_record(when, **values):
+    """The machine's load at a time; ``gpu__0__gpu`` is ``gpu.0.gpu``."""
     from wandb.proto import wandb_internal_pb2
 
     made = wandb_internal_pb2.StatsRecord()
     made.timestamp.seconds = int(when)
+    for name, value in values.items():
+        made.item.add(key=name.replace("__", "."), value_json=json.dumps(value))
     return record(stats=made)
 
 

@@ -232,6 +232,7 @@ def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
         stats.complete = False
         if not isinstance(error, RunError):
             stop.wanted = True
+    hung = 0 if stop.wanted else _show_hung(swept, choices, output)
     stats.complete &= not stop.wanted
     _send_messages(swept, whole=stats.complete, quiet=choices["quiet"])
     stats.end(swept.oldest_unjudged)
@@ -243,10 +244,25 @@ def _sweep_once(swept: Sweep, stop: StopFlag, choices: dict[str, Any]) -> int:
             f"{kinds[kind]} {kind}" for kind in ("annotated", "unchanged", "taken", "left alone", "failed")
         )
         behind = f"; {count(older, 'verdict')} had been older than the data" if older else ""
+        behind += f"; {count(hung, 'running run')} {'stands' if hung == 1 else 'stand'} still" if hung else ""
         for line in () if choices["as_json"] else tally.failed_lines():
             click.echo(line, err=True)
         click.echo(f"swept {count(kinds.total(), 'run')}: {parts}{behind}", err=True)
     return max(code, output.exit_code)
+
+
+def _show_hung(swept: Sweep, choices: dict[str, Any], output: Output) -> int:
+    """Print the running runs that stand still, each once; how many there are."""
+    hung = 0
+    for one in swept.hung():
+        hung += 1
+        found = one.hang.result
+        if choices["as_json"]:
+            output.print(json.dumps(one.to_json(), allow_nan=False))
+        elif one.is_new and not choices["quiet"]:
+            name = short_name(one.hang.report.run.name)
+            output.print(f"HANGS  {name}  {found.code} {found.name}: {printable(found.message, 300)}  left as it is")
+    return hung
 
 
 def _send_messages(swept: Sweep, *, whole: bool, quiet: bool) -> None:

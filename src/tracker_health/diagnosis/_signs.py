@@ -10,7 +10,7 @@ from tracker_health.facts.environments import is_control
 from tracker_health.words.ending import Ended
 
 _Asked = Callable[[Facts], bool]
-_WHOLE = 1.0
+_WHOLE, _MOSTLY = 1.0, 0.5
 _HALF_OF_AN_ADAPTER = 0.5
 _HUGE_INPUTS, _FAR_ABOVE_GUESSING, _GROWN_WEIGHTS = 500.0, 100.0, 100.0
 _LARGE_EPSILON, _USUAL_EPSILON = 1e-5, 1e-6
@@ -581,6 +581,8 @@ FAILED = Sign(
     looks_at="RUN004",
     seen=lambda facts: ended(facts, Ended.FAILED),
 )
+SLOW_RANK = _finding("one rank is slower than all others, to the end", "SYS004")
+HUNG = _finding("ranks waited in a collective operation until its time was up, or ran different ones", "RUN006")
 
 # Policies and preferences
 
@@ -639,4 +641,20 @@ ANSWERS_ALIKE = _number(
 )
 SOMETHING_ELSE_MOVED = _number(
     "the policy's divergence, entropy or answers left their course", "policy", lambda facts: facts.something_else_moved
+)
+
+# What a run costs
+
+WAITS_FOR_DATA = _finding("most of a step's time is spent on data", "SYS001", "data")
+SLOWED = _finding("steps take longer from some point on, to the end", "SYS005")
+SLOWER_BY_DATA = _number(
+    "most of what steps take longer is time for data",
+    "data_time",
+    lambda facts: (facts.measured("SYS005", "data_share") or 0.0) >= _MOSTLY,
+)
+MEMORY_CREEPS = _finding("memory rises steadily, to the end", "SYS002")
+MEMORY_CREPT_OUT = _number(
+    "memory rose steadily, and the run ended for lack of it",
+    "memory",
+    lambda facts: facts.has("SYS002") and MEMORY_OUT.seen(facts),
 )

@@ -5,6 +5,7 @@ Readers and stores make these; nothing here does I/O. Arrays are float64 or int6
 
 from tracker_health.evidence.axis import Axis
 from tracker_health.evidence.children import Child, Children
+from tracker_health.evidence.collectives import Entered, GroupDump, RankDump, RankReports
 from tracker_health.evidence.confirmation import Confirmed, confirm
 from tracker_health.evidence.course import CHARACTERS, SHARES, Baseline, Course, Sibling, Usual
 from tracker_health.evidence.curve import (
@@ -32,7 +33,8 @@ from tracker_health.evidence.parameters import (
 )
 from tracker_health.evidence.plan import plan_of, planned_epochs, planned_steps
 from tracker_health.evidence.progress import Progress, is_whole_multiple
-from tracker_health.evidence.ranks import Beside, Rank, as_one, beside
+from tracker_health.evidence.ranks import RANK_ROLE, Beside, Rank, as_one, beside
+from tracker_health.evidence.rhythm import Pace, Pulse, Rhythm, is_of_the_machine, rhythm_of
 from tracker_health.evidence.run import (
     BEST_CHECKPOINT,
     DlmCheckpoint,
@@ -66,6 +68,7 @@ __all__ = [
     "FEWEST_POINTS",
     "FEW_POINTS",
     "LIKELY",
+    "RANK_ROLE",
     "SHARES",
     "SURELY",
     "Attribution",
@@ -81,11 +84,13 @@ __all__ = [
     "DlmStepLog",
     "Ended",
     "Ending",
+    "Entered",
     "Estimate",
     "Evidence",
     "Excursion",
     "Fall",
     "FloatArray",
+    "GroupDump",
     "Initial",
     "IntArray",
     "Left",
@@ -93,15 +98,20 @@ __all__ = [
     "MomentStats",
     "Need",
     "OptimizerState",
+    "Pace",
     "Parameter",
     "ParameterTable",
     "Part",
     "Place",
     "Problem",
     "Progress",
+    "Pulse",
     "Purpose",
     "Rank",
+    "RankDump",
+    "RankReports",
     "Request",
+    "Rhythm",
     "RunInfo",
     "RunRef",
     "SavedSchedule",
@@ -121,6 +131,7 @@ __all__ = [
     "beside",
     "confirm",
     "is_of_the_end",
+    "is_of_the_machine",
     "is_whole_multiple",
     "label_of",
     "names_apart",
@@ -128,6 +139,7 @@ __all__ = [
     "plan_of",
     "planned_epochs",
     "planned_steps",
+    "rhythm_of",
     "stood",
     "told_by_checkpoint",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from tracker_health.evidence.collectives import RankDump
 from tracker_health.evidence.ending import ending_of
 from tracker_health.evidence.plan import plan_of, planned_epochs, steps_of_plan
 from tracker_health.evidence.ranks import Rank
@@ -23,7 +24,8 @@ from tracker_health.words.ending import Ended, Ending
 class AsRead:
     """The parts that were read of one run: what steps, progress and parameters are worked out from. Rules see it as
     ``Evidence``, which has those too. ``roles``: what the names of its metrics were taken for when they were read, None
-    where nobody asked. ``ranks``: the ranks whose one training this is; none of a run by itself.
+    where nobody asked. ``ranks``: the ranks whose one training this is; none of a run by itself. ``dumps``: of their
+    flight recorders.
     """
 
     run: RunRef
@@ -42,6 +44,7 @@ class AsRead:
     missing: Mapping[str, str] = field(default_factory=dict)
     fingerprint: str = ""
     ranks: tuple[Rank, ...] = ()
+    dumps: tuple[RankDump, ...] = ()
 
     @cached_property
     def by_role(self) -> Mapping[str, Series]:

@@ -10,7 +10,7 @@ from tracker_health.text import printable
 from tracker_health.words.ending import Ended, Ending, ending_by_status, ending_by_wandb_code
 from tracker_health.words.stopped import Stop
 
-ANY_EXCEPTION = "an exception"
+ANY_EXCEPTION, TIMED_OUT = "an exception", "a collective operation timed out"
 LINES_AFTER = 200
 """How many lines may follow what ended a process: of its launcher, of other ranks, of an exit handler."""
 LAST_WORD_LINES = 5
@@ -33,6 +33,7 @@ _BY_CAUSE: Mapping[str, Ended] = {
 }
 """What the causes of ``Trouble`` come to; all others are the program's own errors."""
 
+_ENDS_A_RANK = frozenset(("out of memory", "no space left on the disk", "a data loader worker died"))
 _OWN_ERRORS = frozenset({Ended.FAILED, Ended.OUT_OF_MEMORY})
 _BROKE_AFTERWARDS = _OWN_ERRORS | {Ended.PREEMPTED, Ended.PRUNED}
 """What was seen of a process that says more than that its training was stopped."""
@@ -136,8 +137,13 @@ def stood(stop: Stop, series: Iterable[Series]) -> bool:
 
 
 def fatal_trouble(log: TextLog | None) -> Trouble | None:
-    """The error after which nothing came; of a chain of exceptions the one that names a cause."""
+    """The error after which nothing came; of a chain of exceptions the one that names a cause. That a collective
+    operation timed out may come of what ended one of the ranks, wherever that stands.
+    """
     if log is None:
         return None
     fatal = [one for one in log.troubles if not one.rows_after and log.lines - one.line <= LINES_AFTER]
-    return next((one for one in fatal if one.cause != ANY_EXCEPTION), fatal[-1] if fatal else None)
+    named = [one for one in fatal if one.cause != ANY_EXCEPTION]
+    if named and named[0].cause == TIMED_OUT:
+        named = [one for one in named if one.cause in _ENDS_A_RANK] or named
+    return next(iter(named), fatal[-1] if fatal else None)

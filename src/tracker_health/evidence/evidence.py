@@ -13,6 +13,7 @@ from tracker_health.evidence.curve import Curve
 from tracker_health.evidence.needs import Part
 from tracker_health.evidence.parameters.table import ParameterTable
 from tracker_health.evidence.progress import Progress, progress_of
+from tracker_health.evidence.ranks import Rank, ranks_in
 from tracker_health.evidence.series import Series
 from tracker_health.evidence.steps import StepCount, steps_at_least
 
@@ -56,6 +57,11 @@ class Evidence(AsRead):
     @cached_property
     def _curves(self) -> dict[str, Curve | None]:
         return {}
+
+    @cached_property
+    def side_by_side(self) -> tuple[Rank, ...]:
+        """The ranks whose one training this is, or that logged into this one run: none where one logs alone."""
+        return self.ranks or ranks_in(self.series)
 
     @cached_property
     def course(self) -> Course | None:
@@ -123,6 +129,14 @@ def _amount_of_optimizer_state(evidence: Evidence) -> int:
     return 0 if evidence.optimizer is None else max(1, evidence.steps_at_least.steps)
 
 
+def _amount_of_reports(evidence: Evidence) -> int:
+    """How often ranks say that they waited in vain, or ran something else than others."""
+    reports = evidence.text_log.reports if evidence.text_log is not None else None
+    if reports is None or not reports.says_something:
+        return 0
+    return len(reports.waits) + len(reports.ran) + len(reports.missed)
+
+
 _AMOUNTS: Mapping[str, Callable[[Evidence], int]] = {
     Part.OPTIMIZER_STATE: _amount_of_optimizer_state,
     Part.SECOND_MOMENTS: lambda evidence: len(evidence.optimizer.with_second_moment) if evidence.optimizer else 0,
@@ -138,7 +152,8 @@ _AMOUNTS: Mapping[str, Callable[[Evidence], int]] = {
     Part.ENDING: lambda evidence: int(evidence.ending is not None and not evidence.goes_on),
     Part.DLM_STEP_LOG: lambda evidence: len(evidence.dlm_step_log) if evidence.dlm_step_log is not None else 0,
     Part.DLM_CHECKPOINT: lambda evidence: int(evidence.dlm_checkpoint is not None),
-    Part.RANKS: lambda evidence: len(evidence.ranks),
+    Part.RANKS: lambda evidence: len(evidence.side_by_side),
+    Part.COLLECTIVES: lambda evidence: len(evidence.dumps) + _amount_of_reports(evidence),
     Part.BASELINE: lambda evidence: (
         len(evidence.baseline.runs) if evidence.baseline is not None and not evidence.not_compared else 0
     ),

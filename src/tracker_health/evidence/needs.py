@@ -25,6 +25,7 @@ class Part(StrEnum):
     DLM_CHECKPOINT = "dlm_checkpoint"
     BASELINE = "baseline"
     RANKS = "ranks"
+    COLLECTIVES = "collectives"
 
 
 @dataclass(frozen=True, kw_only=True)

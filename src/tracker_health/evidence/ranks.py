@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +15,12 @@ from tracker_health.evidence.series import FloatArray, IntArray, Series, StepUni
 _FEWEST = 4
 """Points of a metric, at least, of a rank that logs it: one alone may be a summary."""
 _MANY, _MOST_CELLS = 16, 20_000_000
+RANK_ROLE = "rank"
+"""The role of a column that says which rank logged a row."""
+
+_IN_NAME = re.compile(r"(?<![A-Za-z0-9])(?:global[-_]?)?rank[-_/. ]?(\d{1,5})(?![A-Za-z0-9])", re.IGNORECASE)
+_EDGES = re.compile(r"^[-_/. ]+|[-_/. ]+$|(?<=[-_/. ])[-_/. ]+")
+_MOST_RANKS = 4096
 _ALIKE = 0.9
 """The share of another's points that a rank has, at least, which logs as often."""
 
@@ -68,6 +75,57 @@ def _middle(rows: FloatArray) -> FloatArray:
     if some.any():
         found[some] = np.nanmedian(finite[:, some], axis=0)
     return found
+
+
+def ranks_in(series: Sequence[Series]) -> tuple[Rank, ...]:
+    """The ranks that logged into one run: by a column that says whose a row is, or by their metrics' names.
+
+    Args:
+        series: What was read of the run.
+
+    Returns:
+        The ranks from 0 on, each with its metrics under one name; none where no metric is there of two or more.
+    """
+    return _by_column(series) or _by_names(series)
+
+
+def _by_column(series: Sequence[Series]) -> tuple[Rank, ...]:
+    column = next((one for one in series if one.role == RANK_ROLE), None)
+    if column is None:
+        return ()
+    numbers = _counted_from_0(column.values[np.isfinite(column.values)])
+    rows = [
+        one
+        for one in series
+        if one is not column and one.role and one.source == column.source and np.array_equal(one.steps, column.steps)
+    ]
+    return tuple(
+        Rank(number=number, name=f"rank {number}", series=tuple(_part(one, column.values == number) for one in rows))
+        for number in (numbers if rows else ())
+    )
+
+
+def _counted_from_0(values: FloatArray) -> range:
+    """The ranks that some numbers are; none where they are not counted from 0: an adapter has a rank, too."""
+    found = np.unique(values)
+    whole = 2 <= len(found) <= _MOST_RANKS and np.array_equal(found, np.arange(len(found)))
+    return range(len(found)) if whole else range(0)
+
+
+def _part(series: Series, rows: npt.NDArray[np.bool_]) -> Series:
+    times = series.times[rows] if series.times is not None else None
+    return replace(series, steps=series.steps[rows], values=series.values[rows], times=times)
+
+
+def _by_names(series: Sequence[Series]) -> tuple[Rank, ...]:
+    by_rank: dict[int, list[Series]] = {}
+    for one in series:
+        found = _IN_NAME.search(one.name)
+        if one.role and found is not None:
+            name = _EDGES.sub("", f"{one.name[: found.start()]}{one.name[found.end() :]}")
+            by_rank.setdefault(int(found[1]), []).append(replace(one, name=name or one.name))
+    numbers = _counted_from_0(np.array([*by_rank], dtype=np.float64))
+    return tuple(Rank(number=one, name=f"rank {one}", series=tuple(by_rank[one])) for one in numbers)
 
 
 def beside(ranks: Sequence[Rank], roles: Iterable[str] | None = None) -> Iterator[Beside]:

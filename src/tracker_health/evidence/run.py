@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from tracker_health.evidence.children import Children
+from tracker_health.evidence.collectives import RankReports
 from tracker_health.evidence.series import FloatArray, IntArray
 from tracker_health.evidence.tensors import OptimizerState
 from tracker_health.words.ending import Ending
@@ -80,6 +81,10 @@ class RunInfo:
     went on. ``at_work``: its process is known to go on, so that nothing in its console has ended it.
     ``Evidence.ending`` puts it together.
 
+    ``quiet_for``: seconds since the last point of a run that claims to be running, by who reads it. ``vital_for``: for
+    how many seconds after its last point metrics of the machine, or another sign of its process, came. Both None where
+    that is not known. ``hang_after``: from which silence on it is said to hang, where that is set; infinite for never.
+
     ``experiment``: the name of the experiment or project that it belongs to. ``started`` and ``ended``: in seconds
     since 1970 (UTC), None where the tracker does not say. ``resumed``: at which steps it was, as the
     tracker has it. ``sweep``: the search that the run is a trial of, empty where there is none.
@@ -95,6 +100,9 @@ class RunInfo:
     exit_code: int | None = None
     seen: Ending | None = None
     silent_for: float | None = None
+    quiet_for: float | None = None
+    vital_for: float | None = None
+    hang_after: float | None = None
     stopped: Stop | None = None
     at_work: bool = False
     params: Mapping[str, str] = field(default_factory=dict)
@@ -134,7 +142,8 @@ class TextLog:
 
     It counts the lines that are not blank, and those of them that are rows of the history. It has the errors that the
     log shows, and the line after which it said that training was done. ``span``: the first step of the history and the
-    furthest one. ``resumed``: the steps after which it says that it continues from a checkpoint.
+    furthest one. ``resumed``: the steps after which it says that it continues from a checkpoint. ``reports``: what
+    ranks say of collective operations, here and in the run's other consoles.
     """
 
     source: str
@@ -144,6 +153,7 @@ class TextLog:
     troubles: tuple[Trouble, ...] = ()
     span: tuple[int, int] | None = None
     resumed: tuple[int, ...] = ()
+    reports: RankReports | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -39,10 +39,11 @@ _ENTROPY = re.compile(r"(^|[./_])(ent|entropy)_(coef|coeff|bonus)$")
 _LIMIT = re.compile(
     r"(^|[./_])(max_completion_length|max_response_length|max_new_tokens|generate_max_len|response_length)$"
 )
+_WORKERS = re.compile(r"(^|[./_])(dataloader_|loader_)?(num_)?workers(_per_gpu)?$")
 _NAMED = {
     "learning_rate": _RATE, "eps": _EPSILON, "weight_decay": _DECAY, "max_grad_norm": _CLIP, "momentum": _MOMENTUM,
     "beta": _KL, "temperature": _TEMPERATURE, "num_generations": _GENERATIONS, "max_completion_length": _LIMIT,
-    "entropy_coef": _ENTROPY,
+    "entropy_coef": _ENTROPY, "num_workers": _WORKERS,
 }  # fmt: skip
 """What params may call the settings that actions name."""
 _NO = frozenset(("false", "no", "none", "off", "0", ""))
@@ -261,6 +262,11 @@ class Settings:
     def length_limit(self) -> float | None:
         """Tokens that an answer may have."""
         return self._said(_LIMIT)
+
+    @cached_property
+    def loader_workers(self) -> float | None:
+        """Processes that prepare batches; 0 where the training does it itself."""
+        return self._said(_WORKERS)
 
     @cached_property
     def betas(self) -> tuple[float, float] | None:

@@ -13,17 +13,19 @@ from typing import Any, Literal
 from tracker_health.config import Config, Notify
 from tracker_health.errors import ConfigError, RunError, RunNotFound, StoreRefused, described
 from tracker_health.evidence import Evidence
+from tracker_health.fleet.silence import SilenceWatch
 from tracker_health.judge.messages import SentMessages, due_of
+from tracker_health.live.hang import Hang
 from tracker_health.live.replay import extent_of
 from tracker_health.live.verdicts import FEWEST_POINTS, GROWTH, LiveFinding, LiveJudge
 from tracker_health.report.brief import brief_cause
 from tracker_health.report.result import Report
-from tracker_health.runs.due_messages import has_receiver, make_notice, owe_message, store_key
+from tracker_health.runs.due_messages import has_receiver, make_notice, owe_message, silence_notice, store_key
 from tracker_health.runs.lookup import open_run, shown_name
 from tracker_health.runs.message_queue import MessageQueue, deliver_quietly
 from tracker_health.runs.run_config import config_for_run
 from tracker_health.stores.common.tracked_run import TrackedRun
-from tracker_health.text import clipped, printable
+from tracker_health.text import clipped, duration, printable
 from tracker_health.words.verdict import Verdict
 
 EVERY_SECONDS = 60.0
@@ -37,7 +39,7 @@ _COMPARED = "CMP001"
 _OUR_TRACKERS = frozenset({"mlflow", "wandb", "trackio"})
 
 
-Kind = Literal["following", "finding", "asked", "message", "failed", "recovered", "over"]
+Kind = Literal["following", "finding", "asked", "message", "failed", "recovered", "silent", "over"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +121,7 @@ class Follower:
         self._owed: list[str] = []
         self._trouble = self._unsent_why = ""
         self._over = False
+        self._silences: SilenceWatch | None = None
 
     def events(self, wait: Callable[[float], bool]) -> Iterator[Event]:
         """What there is to say of the run while it is running.
@@ -152,7 +155,7 @@ class Follower:
     def _begin(self) -> Iterator[Event]:
         with closing(self._open()) as opened:
             settings = config_for_run(self._config, opened)
-            self._judge = LiveJudge(settings, self._stop_on)
+            self._judge, self._silences = LiveJudge(settings, self._stop_on), SilenceWatch(settings, self._every)
             if self._stop_on is not None and (why := opened.why_not_asked()):
                 raise StoreRefused(
                     f"{printable(shown_name(self._run))} cannot be asked to stop: {why}", "leave out --stop-on"
@@ -185,11 +188,38 @@ class Follower:
                 yield from self._judge_evidence(evidence)
                 self._seen = state
                 self._rest(begin)
+            yield from self._look_for_hang(opened)
             yield from self._ask_to_stop(opened)
             while self._to_send and not self._owed:  # of two messages at once a run keeps only that the second is due
                 yield from self._queue_message(opened, *self._to_send[0])
                 del self._to_send[0]
                 yield from self._deliver()
+
+    def _look_for_hang(self, opened: TrackedRun) -> Iterator[Event]:
+        """Say once for a silence that it is longer than the rhythm of the run explains, and when points come again."""
+        if self._silences is None or self._over or self._has_ended(opened):
+            return
+        changed = time.time() - (time.monotonic() - self._changed)
+        found = self._silences.look(opened, round(changed), lambda evidence: self._add_silence(evidence, None))
+        if isinstance(found, float):
+            yield _event("recovered", f"it continues, after {duration(round(found))} without a point")
+        elif found is not None:
+            yield _event("silent", f"{found.finding}{_then(found.finding.remedy)}", found.finding)
+            yield from self._queue_silence(opened, found)
+
+    def _queue_silence(self, opened: TrackedRun, hang: Hang) -> Iterator[Event]:
+        """Let a message wait, once for a silence: this machine keeps that, and nothing is written onto the run."""
+        silences = self._silences
+        if self._dry_run or silences is None:
+            return
+        config, uri = self._known.config, self._tracking_uri
+        notice = silence_notice(opened, self._run, hang.report, config, since=silences.last, tracking_uri=uri)
+        try:
+            is_new = notice is not None and bool(self._messages.put_silences([notice]))
+        except OSError as error:
+            yield _event("message", f"no message about {hang.result.code} can be sent: {described(error)}")
+            return
+        self._owed += [hang.result.code] if is_new else []
 
     def _is_due(self, opened: TrackedRun) -> bool:
         """Whether the history has grown by a twentieth since it was judged, or the time for that is over."""

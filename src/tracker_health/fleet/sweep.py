@@ -17,6 +17,7 @@ from typing import Any, Literal
 from tracker_health.api import annotate_each
 from tracker_health.config import Config
 from tracker_health.errors import ConfigError, StoreUnavailable
+from tracker_health.fleet.silence import HungRun, Silences
 from tracker_health.judge.annotations import PENDING, JudgedBy
 from tracker_health.judge.group_verdict import GroupVerdict
 from tracker_health.judge.messages import Notice
@@ -159,6 +160,8 @@ class Sweep:
     _unjudged: dict[str, float | None] = field(default_factory=dict, repr=False)
     _groups: RankGroups | None = field(default=None, repr=False)
     _idle: dict[str, SweptRun] = field(default_factory=dict, repr=False)
+    _silences: Silences | None = field(default=None, repr=False)
+    _silent_notices: list[Notice] = field(default_factory=list, repr=False)
 
     @property
     def oldest_unjudged(self) -> tuple[str, float] | None:
@@ -177,10 +180,15 @@ class Sweep:
         """
         now = time.time()
         limits = [self.config.stale_after, *(one.changes.get("stale_after", inf) for one in self.config.overrides)]
-        period = Period(since=now - self.since, silent_since=now - min(limits))
+        silences = self._silences = self._silences or Silences(config=self.config, tracking_uri=self.tracking_uri)
+        quiet_since = None if silences.floor == inf else now - silences.floor
+        period = Period(since=now - self.since, silent_since=now - min(limits), quiet_since=quiet_since)
         if min(limits) >= self.since:
             raise ConfigError("no run is silent for longer than it is looked at", "give a longer --since")
         for run in self._find_runs(period):
+            if run.quiet:
+                silences.runs += [run] if len(silences.runs) < _MOST_HELD else []
+                continue
             is_of_ranks = self._groups is not None and self._groups.see(run)
             state, again = self._settled.get(run.name, ("", 0.0))
             if state != run.state or again < now:
@@ -252,6 +260,12 @@ class Sweep:
             self._notices += [outcome.notice] if outcome.notice is not None else []
             yield Swept(run=run, kind=kind, outcome=outcome)
 
+    def hung(self) -> Iterator[HungRun]:
+        """The running runs that stand still, of those that ``candidates`` came by. Nothing is written onto them."""
+        for one in () if self._silences is None else self._silences.look(self.workers):
+            self._silent_notices += [one.notice] if one.notice is not None else []
+            yield one
+
     def send_messages(self, *, whole: bool) -> Delivered:
         """Send the messages that ``annotate`` found and those that wait; the first ``whole`` sweep of a server finds
         none: what is wrong there is no news.
@@ -259,6 +273,9 @@ class Sweep:
         return deliver_quietly(lambda: self._send_due(whole=whole)) if self._sends_messages else Delivered()
 
     def _send_due(self, *, whole: bool) -> Delivered:
+        silent, self._silent_notices = self._silent_notices, []
+        if silent:  # those of a first sweep are no news either
+            self.messages.put_silences(silent, send=self.messages.knows(self._server))
         found, self._notices = self._notices, []
         if found:
             self.messages.put(found)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tracker_health.config import Config
-from tracker_health.evidence import Evidence, Rank, as_one
+from tracker_health.evidence import Evidence, Rank, RankReports, TextLog, as_one
 from tracker_health.evidence.kin import Kin
 from tracker_health.judge.annotations import GROUP, GROUP_STATE, GROUP_VERDICT
 from tracker_health.judge.engine import diagnose
@@ -17,7 +17,8 @@ from tracker_health.report.result import ProbeResult, Report
 from tracker_health.text import count, printable, split_sentence, uncapitalized
 from tracker_health.words.verdict import Verdict
 
-_RANKS_APART = "RUN005"
+_OF_RANKS = ("RUN005", "RUN006", "SYS004")
+"""Rules that name a rank: one that is apart, that did not come, or that is slow."""
 _STATE = re.compile(r"(?P<ranks>\d{1,6}) of (?P<expected>\d{1,9}):(?P<state>[0-9a-f]{16})")
 _JUDGED = frozenset((Verdict.PASS, Verdict.WARN, Verdict.FAIL))
 _MOST_SAID, _MOST_CODES = 300, 3
@@ -92,7 +93,14 @@ def group_verdict(base: Evidence, members: Sequence[Member], expected: int, conf
     """
     kin = [one.kin for one in members]
     ranks = [Rank(number=one.kin.rank or 0, name=one.kin.name, series=one.evidence.series) for one in members]
-    together = replace(base, ranks=tuple(ranks), series=as_one(ranks) or base.series, baseline=None)
+    together = replace(
+        base,
+        ranks=tuple(ranks),
+        series=as_one(ranks) or base.series,
+        baseline=None,
+        text_log=_with_all_reports(base.text_log, members),
+        dumps=tuple(dump for one in members for dump in one.evidence.dumps),
+    )
     report = diagnose(together, config)
     if report.verdict is Verdict.ERROR:
         return None
@@ -109,6 +117,14 @@ def group_verdict(base: Evidence, members: Sequence[Member], expected: int, conf
     return GroupVerdict(verdict=verdict, said=said, ranks=len(kin), expected=expected, state=state_of(kin))
 
 
+def _with_all_reports(log: TextLog | None, members: Sequence[Member]) -> TextLog | None:
+    """The console of the run that stands for the ranks, with what each of them reports in its own."""
+    logs = [one.evidence.text_log for one in members if one.evidence.text_log is not None]
+    reports = [one.reports for one in (*([log] if log is not None else []), *logs) if one.reports is not None]
+    base = log or next((one for one in logs if one.reports is not None), None)
+    return replace(base, reports=RankReports.together(reports)) if base is not None and reports else log
+
+
 def _worst_of(members: Sequence[Member], config: Config) -> tuple[Report | None, int]:
     """The worst report on a rank alone, and its number; None where nothing is wrong with any."""
     reports = [(diagnose(one.evidence, config) if one.report is None else one.report, one.kin) for one in members]
@@ -117,7 +133,8 @@ def _worst_of(members: Sequence[Member], config: Config) -> tuple[Report | None,
 
 
 def _apart_in(report: Report) -> ProbeResult | None:
-    return next((one for one in report.findings if one.code == _RANKS_APART), None)
+    found = [one for one in report.findings if one.code in _OF_RANKS]
+    return max(found, key=lambda one: one.verdict.rank, default=None)
 
 
 def _is_apart(report: Report, number: int) -> bool:

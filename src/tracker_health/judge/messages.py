@@ -52,8 +52,10 @@ _AS_SURE = {"high": 0, "medium": 1, "low": 2} | {word: place for place, word in 
 """The place in ``CERTAINTIES`` of how sure a finding is, or a cause."""
 _NOT_AN_ARROW = re.compile("(?<!-)>")
 _LOOK_ALIKES = str.maketrans({"<": "\u2039", "@": "\uff20"})
-_ENDS_OF_PROCESSES = "RUN"
-"""Rules with such codes quote what a process said at its end: exceptions, with paths and values in them."""
+_ENDS_OF_PROCESSES, _OF_SILENCE = "RUN", "RUN007"
+"""Rules with such codes quote what a process said at its end: exceptions, with paths and values in them. That on a
+silence quotes nothing.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +178,8 @@ class Notice:
     ``run``: what ``open_run`` takes, in the ``store`` of this key. ``place``: the experiment or project, "" for none.
     ``subject``: see ``subject_of``. ``found``: when, in seconds since 1970; ``token``: of ``SentMessages``.
     ``alerts``: the run's tracker can alert people itself. ``taken``: the channels by which the message has left.
+    ``silence``: of a run that stands still, when its last point came, in seconds since 1970: nothing of that is on the
+    run, and ``token`` is empty. Else 0.
     ``sent``: it has left by one of them, and the run does not say so yet. ``picture``: the address of the picture that
     was written with the report, "" for none.
     """
@@ -198,6 +202,7 @@ class Notice:
     taken: tuple[str, ...] = ()
     sent: bool = False
     picture: str = ""
+    silence: float = 0.0
 
     @property
     def key(self) -> str:
@@ -215,9 +220,11 @@ class Notice:
             found = cls(**{**document, "taken": tuple(map(str, document.get("taken", ())))})
         except (TypeError, AttributeError):
             return None
-        others = ("found", "alerts", "taken", "sent")
+        others = ("found", "alerts", "taken", "sent", "silence")
         texts = [value for key, value in asdict(found).items() if key not in others]
-        is_one = all(isinstance(value, str) for value in texts) and isinstance(found.found, (int, float))
+        is_one = all(isinstance(value, str) for value in texts) and all(
+            isinstance(one, (int, float)) for one in (found.found, found.silence)
+        )
         return found if is_one else None
 
 
@@ -259,7 +266,7 @@ def _words_of(report: Report, include: frozenset[str]) -> tuple[str, str]:
     from tracker_health.diagnosis import CAUSES
 
     diagnosis = report.diagnosis
-    quotes = any(code.startswith(_ENDS_OF_PROCESSES) for code in _subject_codes(report))
+    quotes = any(map(_quotes, _subject_codes(report)))
     needed = {"params", "exception"} if quotes else {"params"}
     if diagnosis is not None and needed <= include:
         return _public(diagnosis.sentence, include), _public(diagnosis.action.in_short, include)
@@ -279,7 +286,7 @@ def _in_public(report: Report, cause: Cause | None, include: frozenset[str]) -> 
     about = report.diagnosis.about if report.diagnosis is not None else ""
     heading = sorted(report.findings, key=lambda one: one.code != about)
     quoted = "exception" in include
-    messages = (one.message for one in heading if quoted or not one.code.startswith(_ENDS_OF_PROCESSES))
+    messages = (one.message for one in heading if quoted or not _quotes(one.code))
     fact = _public(next(messages, ""), include)
     if cause is None or report.diagnosis is None:
         return fact or f"The verdict is {report.verdict}"
@@ -292,6 +299,10 @@ def _in_public(report: Report, cause: Cause | None, include: frozenset[str]) -> 
 def _subject_codes(report: Report) -> tuple[str, ...]:
     """The codes that the words of a message are about."""
     return tuple(one.code for one in (report.explained or report.findings))
+
+
+def _quotes(code: str) -> bool:
+    return code.startswith(_ENDS_OF_PROCESSES) and code != _OF_SILENCE
 
 
 def _public(text: str, include: frozenset[str]) -> str:

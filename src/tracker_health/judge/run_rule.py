@@ -237,6 +237,7 @@ _PART_REASONS: Mapping[str, Callable[[Evidence], str]] = {
     Part.DLM_STEP_LOG: lambda _: "no step log logs/train-*.jsonl was found",
     Part.DLM_CHECKPOINT: lambda _: "no training_state.pt with a global step was found",
     Part.RANKS: lambda _: "the run is judged by itself: sweep --by judges the ranks of one training together",
+    Part.COLLECTIVES: lambda _: "no rank reported a collective operation that timed out, and no recorder left a dump",
     Part.BASELINE: lambda evidence: (
         evidence.not_compared
         or (

@@ -14,6 +14,7 @@ from tracker_health.errors import ConfigError, named
 from tracker_health.evidence import Evidence, RunInfo, RunRef, confirm
 from tracker_health.live.history import LoggedSoFar
 from tracker_health.live.rules import share_known
+from tracker_health.live.silence import SilenceTimer
 from tracker_health.live.together import LookSchedule, from_first, is_first, is_one_of_several
 from tracker_health.live.tracked import LiveRuns, Requests
 from tracker_health.live.verdicts import FEWEST_POINTS, GROWTH, LiveFinding, LiveJudge
@@ -62,6 +63,7 @@ class LiveHealth:
         runs: Sequence[ActiveRun] | None = None,
         alert: bool = False,
         obey: bool = False,
+        hang: bool = True,
     ) -> None:
         """Begin with an empty history.
 
@@ -83,6 +85,8 @@ class LiveHealth:
             alert: Also mark these runs while they are running, at any finding: ``health.live``. With the setting
                 ``notify.wandb_alert`` W&B also alerts people; trackio always gets an alert.
             obey: Stop as well when the run itself asks for that, as ``tracker-health follow --stop-on`` makes it do.
+            hang: Also say, from a thread, when nothing was logged for longer than this training's rhythm explains: a
+                finding that stops nothing. After the training call ``close``. Not at a prompt or in a notebook.
 
         Raises:
             ConfigError: an argument makes no sense.
@@ -105,6 +109,7 @@ class LiveHealth:
         self._options = {
             "plan": plan, "params": params, "config": config, "stop_on": stop_on, "dry_run": dry_run,
             "seconds": seconds, "rest": rest, "together": together, "alert": alert, "obey": obey,
+            "hang": hang,
         }  # fmt: skip
         base = preset(config) if isinstance(config, str) else config
         self._judge = LiveJudge(base, Verdict(stop_on) if stop_on else None)
@@ -116,6 +121,7 @@ class LiveHealth:
         self._history = LoggedSoFar(self._judge.request.roles, "the training")
         self._runs, self._alert, self._marked = LiveRuns(runs), alert, Verdict.PASS
         self._requests = Requests(self._asked) if obey else None
+        self._silence = SilenceTimer(base, self._params, self._hangs) if hang else None
         self._asked_for: tuple[LiveFinding, Stop] | None = None
         self._next_points, self._rested, self._next_time = float(FEWEST_POINTS), 0.0, math.inf
         self._spent = 0.0
@@ -185,6 +191,11 @@ class LiveHealth:
         """
         if not -_MOST_STEPS <= step < _MOST_STEPS:
             return False
+        if self._silence is not None:
+            self._silence.logged(step)
+            if self._alert:
+                with suppress(Exception):  # MLflow knows of a run only in the thread that began it
+                    self._runs.there()
         if self._requests is not None and not self._requests.begun:
             self._requests.begin(self._runs.there())
         return self._history.add(_numbers(metrics), step)
@@ -304,6 +315,17 @@ class LiveHealth:
         self._marked = verdict
         self._runs.mark(str(verdict), reason)
 
+    def _hangs(self, finding: LiveFinding) -> None:
+        """Nothing was logged for too long. That is seen in another thread, and handed out from there."""
+        if self.stopped_by is not None or not is_first():
+            return
+        self.findings.append(finding)
+        if self._alert and finding.verdict.rank > self._marked.rank:
+            self._mark(finding.verdict, str(finding))
+        if self._on_finding is None:
+            tell(f"{finding}; {finding.remedy}")
+        self._hand_out(finding)
+
     def _asked(self, text: str) -> None:
         """The run asks for a stop. That is seen in another thread, and handed over at the next step."""
         if self.stopped_by is not None:
@@ -355,8 +377,14 @@ class LiveHealth:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def end_silences(self) -> None:
+        """The training is over: that nothing more is logged is no hang."""
+        if self._silence is not None:
+            self._silence.close()
+
     def close(self) -> None:
-        """Wait for what is being said on the runs, for ten seconds at most; look for no more requests."""
+        """Wait for what is being said on the runs, for ten seconds at most; look for no more requests and silences."""
+        self.end_silences()
         if self._requests is not None:
             self._requests.close()
         self._runs.close()

@@ -91,7 +91,8 @@ class HealthPruner(BasePruner):
             raise ConfigError(f"beside={beside!r}: it must be a pruner, as in MedianPruner()")
         LiveHealth(plan=plan, **options)
         self._plan, self._metric, self._beside = plan, metric, beside
-        self._dry_run, self._params_from_trial, self._options = dry_run, params_from_trial, options
+        self._dry_run, self._params_from_trial = dry_run, params_from_trial
+        self._options = {**options, "hang": False}  # a trial that has ended says nothing any more
         self._trials: dict[tuple[BaseStorage, int], _TrialHealth] = {}
         self._lock = threading.Lock()
 

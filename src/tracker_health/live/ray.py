@@ -43,7 +43,7 @@ class HealthStopper(Stopper):  # type: ignore[misc, unused-ignore]
         """
         check_options(LiveHealth, options)
         # What is active where Ray decides is no run of a trial's.
-        self._options = {"plan": plan, "dry_run": dry_run, "runs": (), **options}
+        self._options = {"plan": plan, "dry_run": dry_run, "runs": (), **options, "hang": False}  # trials pause
         LiveHealth(**self._options)
         self._trials: dict[str, LiveHealth] = {}
         self._reasons: dict[str, str] = {}

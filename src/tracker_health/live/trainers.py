@@ -41,7 +41,7 @@ def transformers_health(**options: Any) -> Any:
     with optional_packages("transformers"):
         from transformers import TrainerCallback
 
-    class HealthCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    class HealthCallback(_UntilTheEnd, TrainerCallback):  # type: ignore[misc, unused-ignore]
         """Judges from the beginning of the training to its end."""
 
         health: LiveHealth | None = None
@@ -123,6 +123,7 @@ def lightning_health(*, every: int | None = None, **options: Any) -> Any:
             if self._judge is not None:
                 self._judge.give_back()
                 self._judge = None
+            _end_silences(self.health)
 
     return HealthCallback()
 
@@ -147,7 +148,7 @@ def keras_health(*, every: int | None = None, **options: Any) -> Any:
     with optional_packages("keras"):
         from keras.callbacks import Callback
 
-    class HealthCallback(Callback):  # type: ignore[misc, unused-ignore]
+    class HealthCallback(_UntilTheEnd, Callback):  # type: ignore[misc, unused-ignore]
         """Judges from the beginning of ``fit`` to its end."""
 
         health: LiveHealth | None = None
@@ -199,6 +200,21 @@ def _check(options: Mapping[str, Any], every: int | None = None) -> None:
 def _health(options: Mapping[str, Any], plan: float | None, params: Mapping[str, Any]) -> LiveHealth:
     plan = plan if plan is not None and 0 < plan < math.inf else None
     return LiveHealth(**{"plan": plan, **options, "params": {**params, **(options.get("params") or {})}})
+
+
+class _UntilTheEnd:
+    """Of a callback: that nothing is logged after the training is no hang."""
+
+    health: LiveHealth | None = None
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """The training is over. Its trainer calls it."""
+        _end_silences(self.health)
+
+
+def _end_silences(health: LiveHealth | None) -> None:
+    if health is not None:
+        health.end_silences()
 
 
 def _feed(health: LiveHealth, metrics: Mapping[str, Any], step: int) -> None:

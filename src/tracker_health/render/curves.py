@@ -11,6 +11,7 @@ import numpy as np
 
 from tracker_health.diagnosis import Facts
 from tracker_health.evidence import SHARES, Axis, Evidence, Series
+from tracker_health.facts.pace import PER_STEP, worked_out
 from tracker_health.judge.pass_reason import MAIN_ROLES
 from tracker_health.render.plot import Area, Band, Line, Mark, Plot, Reference
 from tracker_health.render.thinning import level, stretches
@@ -98,6 +99,8 @@ def _subjects(evidence: Evidence, report: Report) -> list[_Subject]:
     """What is drawn: first what findings are about, then what a run is read for."""
     chosen: dict[str, _Subject] = {}
     known = {one.name: one for one in (*evidence.odd, *reversed(evidence.series), *evidence.by_role.values())}
+    derived = worked_out(evidence, [name for finding in report.headline_first for name in finding.about])
+    known |= {one.name: one for one in derived}
 
     def add(found: Iterable[Series], *findings: ProbeResult, is_small: bool = False) -> None:
         subjects = {
@@ -129,6 +132,8 @@ def _subject_of(evidence: Evidence, series: Series) -> _Subject:
         if any(one.name == series.name and one.role == series.role for one in found):
             return _Subject(name=pair[0].removeprefix("train_"), series=tuple(one.clean() for one in found))
     role = series.role or ""
+    if series.name == PER_STEP:
+        return _Subject(name="pace", series=(series,))
     if role not in _BY_NAME and evidence.find(role) is series:
         return _Subject(name=role.replace("_", "-"), series=(series.clean(),))
     place = next(at for at, one in enumerate((*evidence.series, *evidence.odd)) if one is series)

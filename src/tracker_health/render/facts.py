@@ -12,7 +12,7 @@ from tracker_health.judge.pass_reason import RISES
 from tracker_health.render.curves import clean, main_series
 from tracker_health.report.result import Report
 from tracker_health.roles import OBJECTIVE_LOSS
-from tracker_health.text import contrast, count, number, percent, printable, short_name
+from tracker_health.text import contrast, count, duration, number, percent, printable, short_name
 from tracker_health.words.ending import Ended
 from tracker_health.words.verdict import Verdict
 
@@ -127,15 +127,3 @@ def moment(seconds: float) -> tuple[str, str] | None:
     except (ValueError, OverflowError, OSError):
         return None
     return f"{when.day} {when:%b} {when.year}", f"{when:%H:%M} UTC"
-
-
-def duration(seconds: float) -> str:
-    """``0.1 s``, ``42 s``, ``3 min 20 s``, ``5 h 12 min``, ``3 d 4 h``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    for size, name, smaller, less in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            rest = whole % size // smaller
-            return f"{whole // size} {name}" + (f" {rest} {less}" if rest else "")
-    return f"{whole} s"

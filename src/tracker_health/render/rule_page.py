@@ -43,6 +43,7 @@ _PARTS = {
     Part.DLM_CHECKPOINT: "`training_state.pt` with its global step",
     Part.BASELINE: "a baseline",
     Part.RANKS: "several ranks of one training",
+    Part.COLLECTIVES: "time-outs of collective operations in a console, or dumps of flight recorders",
 }
 _ROLES = {
     "train_loss": "training loss", "val_loss": "validation loss", "objective_loss": "a loss that need not fall",

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from tracker_health.evidence import Evidence, FloatArray, IntArray, Series
+from tracker_health.facts.pace import worked_out
 from tracker_health.judge.pass_reason import MAIN_ROLES
 from tracker_health.report.result import ProbeResult, Report
 from tracker_health.text import contrast, printable
@@ -64,8 +65,9 @@ def sketch(evidence: Evidence, report: Report, columns: int = 40) -> Sketch | No
 def _subject(evidence: Evidence, report: Report) -> tuple[ProbeResult | None, Series | None]:
     """The finding to mark, and the series that it is seen in; without one the main metric."""
     for finding in report.headline_first[:1]:
+        derived = worked_out(evidence, finding.about)
         for name in finding.about:
-            series = next((one for one in (*evidence.series, *evidence.odd) if one.name == name), None)
+            series = next((one for one in (*derived, *evidence.series, *evidence.odd) if one.name == name), None)
             if series is not None and (drawn := _drawn(series)) is not None:
                 return finding, drawn
     series = next((one for role in MAIN_ROLES if (one := evidence.find(role)) is not None), None)

@@ -23,7 +23,7 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
         "system/system/memory/usage/megabytes", "system/gpu/*/memory/usage/megabytes", "system/gpu/*/memoryallocatedbytes",
         "system/proc/memory/rssmb",
     ),
-    "step_time": BY_GRAMMAR, "data_time": BY_GRAMMAR, "throughput": BY_GRAMMAR,
+    "step_time": BY_GRAMMAR, "data_time": BY_GRAMMAR, "throughput": BY_GRAMMAR, "elapsed": BY_GRAMMAR, "workload": BY_GRAMMAR, "rank": BY_GRAMMAR,
     **{
         f"gap_{kind}": (f"gap/{kind.replace('_', '/')}/*", f"train/gap/{kind.replace('_', '/')}/*")
         for kind in ("grads", "activations", "activation_grads", "params")

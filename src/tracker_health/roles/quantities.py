@@ -35,7 +35,7 @@ _NEUTRAL = TRAINING | HELD_OUT | WHOLE | _RUNNING | word_set(
     "metrics metric stats epoch step steps batch batches iter iters iterations updates avg current curr raw reduced sample out global logs log "
     "learning optim optimizer opt main progress value values micro macro vs across reporter lm language gpt ptl per state"
 ) | _ONE_OF_SEVERAL  # fmt: skip
-_TIMES = "time times second timing timings"
+_TIMES = "time times second timing timings duration"
 _LOADS = "data load loading loader dataload dataloading dataloader"
 _SIDES = "actor critic policy pi g d generator discriminator gen disc"
 _NO_RATE = "loss mul mult multiplier min max scheduler"
@@ -80,7 +80,7 @@ class _Saying:
         groups, never, nowhere, allowed = self._sets
         return (
             all(scope & group for group in groups)
-            and not scope & never
+            and not (scope - {reading.one_of.partition(" ")[0]}) & never
             and not reading.words & nowhere
             and (allowed is None or reading.rest <= allowed)
             and (self.held_out or not reading.held_out)
@@ -99,11 +99,20 @@ _SAYINGS = (
     _Saying(OTHER, ("values", "q qf v vf"), never="loss"),
     _Saying(ACCURACY, ("accuracy",), never="reward loss"),
     _Saying(AUC, ("auc",)),
+    _Saying("elapsed", ("elapsed wall total", "time second"), never="remaining eval step iter batch", nowhere="sample token",
+            beside="train wall elapsed clock total time", held_out=False),
+    _Saying("elapsed", ("timestamp runtime",), nowhere="train", beside="", held_out=False),
     _Saying("data_time", (_LOADS, _TIMES), never="rank", beside="train perf", held_out=False),
+    _Saying("data_time", ("data loader dataloader", "wait stall fetch"), beside="train perf time second", held_out=False),
+    _Saying("step_time", ("dt",), beside="second", held_out=False),
     _Saying("step_time", ("step iter batch update", _TIMES), never="optim optimizer persecond",
             beside="elapsed perf performance speed runtime in timers", held_out=False),
     _Saying("throughput", ("throughput tps wps ups ips fps bps",), never=f"total policy env inference mfu flops gflops tflops {_TIMES}", held_out=False),
-    _Saying("throughput", ("persecond", "token sample step steps batch batches iter iters iterations updates"), never="total", held_out=False),
+    _Saying("throughput", ("persecond", "token sample step steps batch batches iter iters iterations updates it its"), never="total", held_out=False),
+    _Saying("rank", ("rank",), nowhere="avg", beside="global process world dist", held_out=False),
+    _Saying("workload", ("seq sequence context", "length"), never=f"response completion answer {_EXTREMES}", beside="train batch input", held_out=False),
+    _Saying("workload", ("batch bsz", "size"), never="learning", beside="effective local seq token sample", held_out=False),
+    _Saying("workload", ("image img crop", "size resolution"), beside="input", held_out=False),
     _Saying("memory", ("mem",), nowhere="num cpu process swap free percent usage master ratio cached", held_out=False),
     _Saying("cut_share", ("clip clipped", "fraction ratio", "completion response"), beside="length", held_out=False),
     _Saying("clip_fraction", ("clip clipped", "fraction ratio"), never=f"grad length {_EXTREMES}", nowhere="response prompt completion"),

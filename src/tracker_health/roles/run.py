@@ -20,7 +20,7 @@ from tracker_health.roles.quantities import Reading, reading_of
 from tracker_health.roles.words import HELD_OUT, TRAINING, word_set, words_of
 
 _OF_THE_NAME_ALONE = word_set(
-    "epoch global_step learning_rate grad_norm weight_norm loss_scale objective_weight data_time step_time throughput memory clip_fraction "
+    "epoch global_step learning_rate grad_norm weight_norm loss_scale objective_weight data_time step_time throughput elapsed workload rank memory clip_fraction "
     "response_length kl entropy cut_share flat_share reward_spread advantage_spread importance_ratio explained_variance margin chosen_logp "
     "rejected_logp chosen_reward rejected_reward episode_length exploration policy_std"
 )

@@ -205,7 +205,7 @@ class WorkedExample:
     ``group NAME`` (settings of the parameters whose names begin so), ``schedule`` (a saved scheduler). Of the weights:
     ``weights NAME``, ``before NAME`` (of the checkpoint before), ``task`` (of an adapter). Of a tensor's statistics:
     ``gap KIND/NAME``. Of the log: ``odd NAME`` (a metric that no other rule looks at), ``resumed`` (steps), ``ended``.
-    Of a training of several ranks: ``rank NUMBER`` (the training loss that it logged).
+    Of a training of several ranks: ``rank NUMBER`` (the training loss that it logged), or ``rank NUMBER ROLE``.
     ``gives``: measures of the finding, with the numbers that come out.
     """
 

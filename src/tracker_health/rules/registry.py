@@ -25,7 +25,7 @@ from tracker_health.rules import (
 from tracker_health.rules.plugins import Plugins, load_plugins
 from tracker_health.rules.probe import Probe
 
-RULES_VERSION = 15
+RULES_VERSION = 16
 """Raised whenever a rule may judge the same evidence differently. Annotated runs that are still running are then judged
 again; those that have ended keep the verdict of the version that judged them, until ``--rejudge`` asks for another.
 """

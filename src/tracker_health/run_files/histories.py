@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from tracker_health.errors import UNREADABLE
-from tracker_health.evidence import Part, Problem, Request, TextLog
+from tracker_health.evidence import Part, Problem, RankReports, Request, TextLog
 from tracker_health.readers.dlm_log import read_dlm_step_log
 from tracker_health.roles import RolePlan
 from tracker_health.run_files.checkpoints import is_checkpoint_file
@@ -220,10 +220,15 @@ def _key_of(file: RunFile) -> str:
 
 def _take_text(found: FileEvidence, log: Log) -> None:
     """Of several console logs the one counts that continues where the others end; else the one that reports an error,
-    and of those the one with the history.
+    and of those the one with the history. What ranks report of collective operations is taken from all.
     """
-    if log.text is not None and (found.text_log is None or _tells_more(log.text, found.text_log)):
+    if log.text is None:
+        return
+    reports = [one.reports for one in (log.text, found.text_log) if one is not None and one.reports is not None]
+    if found.text_log is None or _tells_more(log.text, found.text_log):
         found.text_log = log.text
+    if reports:  # each rank may have a console of its own
+        found.text_log = replace(found.text_log, reports=RankReports.together(reports))
 
 
 def _tells_more(one: TextLog, other: TextLog) -> bool:

@@ -6,6 +6,7 @@ Stores give a ``FileTree``: a folder's files, or a run's artifacts, which are fe
 from __future__ import annotations
 
 from tracker_health.evidence import Part, Request
+from tracker_health.readers.flight_recorder import DUMP
 from tracker_health.readers.run_settings import SETTINGS_FILE
 from tracker_health.run_files.checkpoints import CHECKPOINT_PARTS, is_checkpoint_file, read_checkpoint
 from tracker_health.run_files.histories import (
@@ -15,7 +16,7 @@ from tracker_health.run_files.histories import (
     read_live_statistics,
     read_logs,
 )
-from tracker_health.run_files.summaries import read_gradients, read_settings, read_summary
+from tracker_health.run_files.summaries import read_dumps, read_gradients, read_settings, read_summary
 from tracker_health.run_files.text_logs import texts_among
 from tracker_health.run_files.trainer_states import TRAINER_STATE, read_trainer_states
 from tracker_health.run_files.tree import FileEvidence, FileTree, RunFile
@@ -25,7 +26,8 @@ from tracker_health.words.gap_names import SUMMARY_FILE
 def is_relevant(path: str) -> bool:
     """Whether reading may open a file of this path, so that a fingerprint depends on its path and size."""
     name = path.rpartition("/")[2]
-    return bool(is_log(path) or TRAINER_STATE.fullmatch(name) or is_checkpoint_file(name)) or name == SUMMARY_FILE
+    is_other = name == SUMMARY_FILE or DUMP.fullmatch(name) is not None
+    return bool(is_log(path) or TRAINER_STATE.fullmatch(name) or is_checkpoint_file(name)) or is_other
 
 
 def is_settings(name: str) -> bool:
@@ -68,6 +70,8 @@ def read_files(
         read_checkpoint(tree, request, found)
     read_summary(tree, request, found)
     read_gradients(tree, request, found)
+    if request.needs(Part.COLLECTIVES):
+        read_dumps(tree, found)
     if settings and (found.names or found.optimizer or found.weights):
         read_settings(tree, found)
     return found

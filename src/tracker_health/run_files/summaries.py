@@ -1,5 +1,5 @@
 """What is in a run's files besides histories and checkpoints: its settings, and what ``watch`` and the callbacks left,
-summaries of trainings and gradients.
+summaries of trainings, dumps of flight recorders and gradients.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from tracker_health.errors import UNREADABLE, StoreUnavailable, described
-from tracker_health.evidence import Part, Problem, Request, Series, StepUnit, TensorHeader
+from tracker_health.evidence import Part, Problem, RankDump, Request, Series, StepUnit, TensorHeader
+from tracker_health.readers.flight_recorder import DUMP, read_dump, together
 from tracker_health.readers.gradient_dumps import METADATA, GradientDump, read_corner, read_whole
 from tracker_health.readers.optimizers.aside import aside
 from tracker_health.readers.run_settings import SETTINGS_FILE, read_run_settings
@@ -21,9 +22,11 @@ from tracker_health.readers.tensors.weights import Budget
 from tracker_health.readers.training_summary import TrainingSummary, read_training_summary
 from tracker_health.run_files.checkpoints import CHECKPOINT_PARTS, FolderOfRun
 from tracker_health.run_files.tree import FileEvidence, FileTree, RunFile
-from tracker_health.text import listing, printable
+from tracker_health.text import count, listing, printable
 from tracker_health.words.gap_names import SUMMARY_FILE, layer_of, metric
 
+_MOST_DUMPS, _MOST_DUMPED = 1024, 2**27
+"""Of flight recorders, and their bytes together: to interpret all of these takes less than a minute."""
 _LOSS_SCALE = "loss_scale"
 _STATE_PARTS = frozenset(CHECKPOINT_PARTS) - {Part.WEIGHTS, Part.WEIGHT_CHANGES, Part.DLM_CHECKPOINT}
 
@@ -104,6 +107,29 @@ def _take_state(summary: TrainingSummary, found: FileEvidence) -> None:
 def _no_longer_missing(found: FileEvidence, parts: Iterable[str]) -> None:
     for part in parts:
         found.missing.pop(part, None)
+
+
+# Dumps of flight recorders
+
+
+def read_dumps(tree: FileTree, found: FileEvidence) -> None:
+    """Take what the flight recorders of the ranks wrote. What cannot be read is none, if nothing else says that."""
+    dumps: list[RankDump] = []
+    left = _MOST_DUMPED
+    for file in tree.files:
+        named = DUMP.fullmatch(file.name)
+        if named is None:
+            continue
+        if file.size > left or len(dumps) >= _MOST_DUMPS:
+            found.notes.append(f"{count(len(dumps), 'dump')} of flight recorders were read, and no more")
+            break
+        left -= file.size
+        try:
+            dumps.append(read_dump(tree.local(file), file.path, int(named["rank"]), file.modified))
+        except UNREADABLE as error:
+            message = f"it is not read: {printable(described(error))}"
+            found.doubtful.append(Problem(source=printable(file.path), message=message))
+    found.dumps = together(dumps)
 
 
 # Gradients

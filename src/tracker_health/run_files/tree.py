@@ -16,6 +16,7 @@ from tracker_health.evidence import (
     Evidence,
     OptimizerState,
     Problem,
+    RankDump,
     Request,
     RunInfo,
     RunRef,
@@ -100,6 +101,7 @@ class FileEvidence:
     dlm_step_log: DlmStepLog | None = None
     dlm_checkpoint: DlmCheckpoint | None = None
     text_log: TextLog | None = None
+    dumps: tuple[RankDump, ...] = ()
     odd: list[Series] = field(default_factory=list)
     printed: list[Series] = field(default_factory=list)
     printed_plan: dict[str, str] = field(default_factory=dict)
@@ -167,7 +169,7 @@ class FileEvidence:
             resumed=known.resumed,
             sweep=known.sweep,
         )
-        judged = known.series or self.series or self.optimizer or self.weights or self.dlm_step_log
+        judged = known.series or self.series or self.optimizer or self.weights or self.dlm_step_log or self.dumps
         noted = (f"{one.source}: {one.message}" for one in self.doubtful if judged)
         return Evidence(
             run=run,
@@ -179,6 +181,7 @@ class FileEvidence:
             dlm_step_log=self.dlm_step_log,
             dlm_checkpoint=self.dlm_checkpoint,
             text_log=self.text_log,
+            dumps=self.dumps,
             notes=(*self.notes, *noted, *disagreements(known.series, self.printed), *confirmed),
             problems=(*problems, *self.problems, *(() if judged else self.doubtful)),
             unread=tuple(self.unread),

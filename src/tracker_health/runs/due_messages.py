@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tracker_health.config import Config
-from tracker_health.judge.messages import Before, Notice, SentMessages, due_of, notice_of
+from tracker_health.judge.messages import Before, Notice, SentMessages, due_of, notice_of, subject_of
 from tracker_health.report.result import Report
 from tracker_health.runs.still_holds import is_judged_alike
 from tracker_health.stores.base import Recorded
@@ -65,6 +67,20 @@ def make_notice(
         due=due,
         alerts=alerting(run) is not None,
     )
+
+
+def silence_notice(
+    run: TrackedRun, name: str, report: Report, config: Config, *, since: float, tracking_uri: str | None
+) -> Notice | None:
+    """The message on a run that stands still since ``since``, its last point, in seconds since 1970; None where it is
+    one that nobody is sent a message about. ``name``: what ``open_run`` takes; ``report``: on the silence alone.
+    """
+    traits = run.traits()
+    if not has_receiver(run, config) or config.notify.is_muted(traits):
+        return None
+    due = SentMessages(due=subject_of(report), since=int(time.time()))
+    notice = make_notice(run, name, report, config, traits=traits, due=due, tracking_uri=tracking_uri)
+    return replace(notice, silence=since)
 
 
 def name_from_anywhere(run: str) -> str:

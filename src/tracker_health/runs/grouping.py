@@ -151,13 +151,14 @@ def _expected(group: RankGroup, head: Evidence) -> int:
 
 
 def _in_small(evidence: Evidence) -> Evidence:
-    """What a group is judged by: the record, the curves and the console; no tensors."""
+    """What a group is judged by: the record, the curves, the console and the dumps; no tensors."""
     return Evidence(
         run=evidence.run,
         info=evidence.info,
         series=evidence.series,
         roles=evidence.roles,
         text_log=evidence.text_log,
+        dumps=evidence.dumps,
         problems=evidence.problems,
         missing=evidence.missing,
         fingerprint=evidence.fingerprint,

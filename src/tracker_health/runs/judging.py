@@ -18,7 +18,7 @@ from tracker_health.report.result import SET_ROLES, ErrorEntry, Report
 from tracker_health.runs.lookup import shown_name
 from tracker_health.runs.outcome import Outcome, add_note
 from tracker_health.runs.run_config import open_with_config
-from tracker_health.runs.run_end import RunEnd, find_end
+from tracker_health.runs.run_end import RunEnd, add_silence, find_end
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.found import Listed
 from tracker_health.text import printable
@@ -71,6 +71,7 @@ def judge_run(
     evidence = run.read(replace(request, parts=request.parts - later))
     missing = {**dict.fromkeys(later, _NOT_YET), **evidence.missing}
     info = replace(evidence.info, seen=known.seen, silent_for=known.silent_for)
+    info = add_silence(run, info, config.hang_after)
     evidence = replace(evidence, fingerprint=taken, missing=missing, info=info)
     evidence = replace(evidence, baseline=config.baseline, siblings=_named_apart(evidence.run, config.siblings))
     report = diagnose(evidence, config)

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -79,13 +79,15 @@ class Delivered:
 @dataclass(frozen=True, kw_only=True)
 class _State:
     """``pause``: until when nothing is sent to a receiver, and after how many failures, by receiver. ``seen``: servers
-    of which a sweep has come to its end.
+    of which a sweep has come to its end. ``silences``: by the keys of notices, the last points of runs that stand
+    still, about which people were sent a message, or are to be.
     """
 
     waiting: tuple[Notice, ...] = ()
     sent: tuple[Sent, ...] = ()
     pause: Mapping[str, tuple[float, int]] | None = None
     seen: tuple[str, ...] = ()
+    silences: Mapping[str, float] = field(default_factory=dict)
 
 
 class _NotSent(Exception):
@@ -138,6 +140,28 @@ class MessageQueue:
                 known = waiting.get(notice.key, notice)
                 waiting[notice.key] = replace(notice, sent=known.sent, taken=known.taken)
             change(replace(state, waiting=tuple(waiting.values())[-MOST_WAITING:]))
+
+    def put_silences(self, notices: Iterable[Notice], *, send: bool = True) -> int:
+        """Let messages on runs that stand still wait, one for each silence; not ``send``: only remember the silences.
+
+        Returns:
+            How many are new.
+
+        Raises:
+            OSError: the folder cannot be written to.
+        """
+        known = self._read().silences
+        fresh = [one for one in notices if known.get(one.key) != one.silence]
+        if not fresh:
+            return 0
+        with self._locked_state() as change:
+            state = self._read()
+            silences = {key: one for key, one in state.silences.items() if key not in {new.key for new in fresh}}
+            silences = dict([*silences.items(), *((one.key, one.silence) for one in fresh)][-MOST_WAITING:])
+            change(replace(state, silences=silences))
+        if send:
+            self.put(fresh)
+        return len(fresh)
 
     def deliver(self, notify: Notify, store: str, open_run: Opener, now: float | None = None) -> Delivered:
         """Send what is due to be sent about runs of this store, and say so on the runs.
@@ -216,6 +240,9 @@ class MessageQueue:
         """
         try:
             with closing(open_run(notice.run)) as opened:
+                if notice.silence:
+                    pulse = opened.pulse()
+                    return pulse is None or (pulse.points == notice.silence and opened.heard() is not None)
                 recorded, told = opened.recorded(), SentMessages.of(opened.notified())
                 is_due = (told.due, told.token) == (notice.subject, notice.token)
                 if not (is_due or (notice.taken and notice.subject in told.causes)):
@@ -237,7 +264,7 @@ class MessageQueue:
         for notice in notices:
             with suppress(Exception), closing(open_run(notice.run)) as opened:
                 told = SentMessages.of(opened.notified())
-                if told.due == notice.subject:
+                if told.due == notice.subject and not notice.silence:
                     opened.mark_notified(told.paid().value)
                 done.add(notice.key)
         if not done:
@@ -302,6 +329,7 @@ class MessageQueue:
             "sent": [asdict(one) for one in state.sent],
             "pause": {key: list(value) for key, value in (state.pause or {}).items()},
             "seen": list(state.seen),
+            "silences": dict(state.silences),
         }
         replace_file(self._file, json.dumps(document).encode())
 
@@ -315,6 +343,7 @@ class MessageQueue:
                 sent=tuple(Sent(**one) for one in document["sent"]),
                 pause={str(key): (float(until), int(failures)) for key, (until, failures) in document["pause"].items()},
                 seen=tuple(map(str, document["seen"])),
+                silences={str(key): float(one) for key, one in document.get("silences", {}).items()},
             )
         except (OSError, ReadError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return _State()

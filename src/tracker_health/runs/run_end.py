@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 
 from tracker_health.config import Config
-from tracker_health.evidence import Evidence
+from tracker_health.evidence import Evidence, RunInfo
 from tracker_health.runs.run_config import config_for_run
 from tracker_health.stores.common.exits import ending_seen, exit_value
 from tracker_health.stores.common.tracked_run import TrackedRun
@@ -37,6 +37,19 @@ def find_end(run: TrackedRun, stale_after: float, ending: Ending | None = None) 
     silent = None if heard is None else time.time() - heard
     too_long = silent is not None and silent > stale_after
     return RunEnd(seen=seen, silent_for=silent if too_long else None)
+
+
+def add_silence(run: TrackedRun, info: RunInfo, hang_after: float | None) -> RunInfo:
+    """A run's record with how long ago its last point came, and for how long signs of its process came after that.
+
+    ``hang_after``: of the configuration.
+    """
+    pulse = run.pulse()
+    if pulse is None or pulse.points is None:
+        return replace(info, hang_after=hang_after)
+    now = time.time() if pulse.until is None else pulse.until
+    vital = None if pulse.vital is None else pulse.vital - pulse.points
+    return replace(info, quiet_for=now - pulse.points, vital_for=vital, hang_after=hang_after)
 
 
 def seems_alive(run: TrackedRun, config: Config) -> bool:

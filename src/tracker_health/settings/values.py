@@ -147,6 +147,12 @@ def _duration(key: str, raw: Any) -> float:
     return parse_duration(_text(key, raw))
 
 
+def _hang_after(key: str, raw: Any) -> float | None:
+    """Seconds, infinite for ``off``, and None for ``auto``: by a run's own rhythm."""
+    words = {"off": math.inf, "auto": None}
+    return words[raw.strip().lower()] if isinstance(raw, str) and raw.strip().lower() in words else _duration(key, raw)
+
+
 def _rules(key: str, raw: Any) -> frozenset[str]:
     """Codes and names of rules, as the registry writes them: codes in capitals, names in small letters."""
     from tracker_health.rules.registry import probe_classes
@@ -368,6 +374,7 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
     "segment": _segment,
     "max_download": _size,
     "stale_after": _duration,
+    "hang_after": _hang_after,
     "metrics": _switch,
     "pages": _when,
     "description": _when,
@@ -382,12 +389,12 @@ _CONVERTERS: Mapping[str, Callable[[str, Any], Any]] = {
 KEYS = tuple(_CONVERTERS)[:-1]
 """The keys of a configuration file that are in no table; in capitals, after ``TRACKER_HEALTH_``, the environment's."""
 
-JUDGING = KEYS[:11]
+JUDGING = KEYS[:12]
 """Those of them that decide how a run is judged, and what is written: an override may have them."""
 
 OF_JUDGEMENT = frozenset({
-    "preset", "select", "ignore", "checkpoint", "stale_after", "mode", "fail_on", "metrics", "pages", "description",
-    "rules", "roles", "overrides", "match",
+    "preset", "select", "ignore", "checkpoint", "stale_after", "hang_after", "mode", "fail_on", "metrics", "pages",
+    "description", "rules", "roles", "overrides", "match",
 })  # fmt: skip
 """What a policy from an address may say: how runs are judged, and which verdicts are written. Nothing else, and so no
 new key by itself: whoever answers there chooses no server, no receiver, no program and no credentials of this machine.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tracker_health.errors import WriteError
-from tracker_health.evidence import Evidence, Request, RunRef
+from tracker_health.evidence import Evidence, Pulse, Request, RunRef
 from tracker_health.evidence.kin import Kin
 from tracker_health.judge.annotations import PENDING, Shadow
 from tracker_health.report.resume_point import Shelf
@@ -121,6 +121,7 @@ class RunRecord:
     ``traits``: what overrides of the configuration go by: ``experiment``, ``project``, and ``tag:NAME`` for each tag.
     ``remarks``: what the reader of any verdict should know: that it is deleted, say. ``heard``: when a run that claims
     to go on was last heard of, in seconds since 1970; None for one that does not, and where that is not known.
+    ``pulse``: when its training and its machine last gave a sign of life; None where only ``heard`` says that.
     ``is_over``: it does not go on. ``last_step``: of its history, None where that is not known. ``shared``: several
     people write to its store. ``why_not_asked``: why its training cannot be asked to stop.
 
@@ -140,6 +141,7 @@ class RunRecord:
     traits: Callable[[], Mapping[str, str]] = dict
     remarks: Callable[[], tuple[str, ...]] = tuple
     heard: Callable[[], float | None] = lambda: None
+    pulse: Callable[[], Pulse | None] = lambda: None
     is_over: bool = True
     last_step: int | None = None
     state: Callable[[], str] = str

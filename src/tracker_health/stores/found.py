@@ -32,6 +32,7 @@ class SweptListed:
     since: float | None
     kin: Kin | None
     listed: Listed = field(repr=False)
+    quiet: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -139,6 +140,10 @@ class SweptRun(Protocol):
         """Whether it claims to be running."""
 
     @property
+    def quiet(self) -> bool:
+        """Whether it claims to be running, is not silent, and may stand still: nothing else is asked of such a run."""
+
+    @property
     def since(self) -> float | None:
         """When it ended, or was last heard of, in seconds since 1970; None where that is not known."""
 
@@ -156,7 +161,11 @@ class Period:
 
     Those that ended at ``since`` or later, and those that claim to be running and last sent something between ``since``
     and ``silent_since``. Runs that sent something later count if they have a verdict that calls them silent.
+
+    ``quiet_since``: running ones that sent something after ``silent_since`` count as quiet, unless a point of theirs is
+    known to have come after that. None where nobody asks for those.
     """
 
     since: float
     silent_since: float
+    quiet_since: float | None = None

@@ -173,7 +173,8 @@ def swept_runs(project: Named, period: Period, *, kin: bool = False) -> Iterator
     for listed, run in _opened(project):
         record = run.record
         ended, silent = record.ended, record.heard() is not None
-        if ended is not None and (ended < period.since or (silent and ended > period.silent_since)):
+        quiet = silent and ended is not None and ended > period.silent_since
+        if (ended is not None and ended < period.since) or (quiet and not _may_be_quiet(ended, period)):
             continue
         marks = record.marks()
         yield SweptListed(
@@ -184,7 +185,12 @@ def swept_runs(project: Named, period: Period, *, kin: bool = False) -> Iterator
             since=ended,
             kin=record.kin() if kin else None,
             listed=listed,
+            quiet=quiet,
         )
+
+
+def _may_be_quiet(heard: float | None, period: Period) -> bool:
+    return heard is not None and period.quiet_since is not None and heard <= period.quiet_since
 
 
 def tagged_runs(

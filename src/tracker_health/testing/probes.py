@@ -110,7 +110,7 @@ def check_probe(
             series=_confirmed(request, series or {}, step_unit),
             optimizer=_optimizer(optimizer) if request.needs(*_OPTIMIZER_PARTS) else None,
             weights=_weights(weights, previous_weights) if request.needs(Part.WEIGHTS, Part.WEIGHT_CHANGES) else None,
-            text_log=_text_log(text_log) if request.needs(Part.TEXT_LOG, Part.ENDING) else None,
+            text_log=_text_log(text_log) if request.needs(Part.TEXT_LOG, Part.ENDING, Part.COLLECTIVES) else None,
         )
     elif any(one is not None for one in (series, params, global_step, optimizer, weights, previous_weights, text_log)):
         raise ValueError("evidence is in place of series, params and parts: give one or the other")

@@ -98,7 +98,8 @@ RETIRED: tuple[Retired, ...] = (
         code="SYS003",
         name="slowdown",
         since="0.1.1",
-        why="what slows a step is mostly another program on the machine, and says nothing of the training",
+        replaced_by=("SYS005",),
+        why="it looked at two halves of a run, and another program on the machine was enough for it",
     ),
     Retired(
         code="OPT012",

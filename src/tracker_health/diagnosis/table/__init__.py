@@ -1,13 +1,20 @@
-"""The table of causes, in four parts. The order of its rows decides nothing."""
+"""The table of causes, in six parts. The order of its rows decides nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from tracker_health.diagnosis._cause import Cause
-from tracker_health.diagnosis.table import data, policy, process, training, unknown
+from tracker_health.diagnosis.table import data, pace, policy, process, training, unknown
 
-CAUSES: tuple[Cause, ...] = (*training.CAUSES, *data.CAUSES, *process.CAUSES, *policy.CAUSES, *unknown.CAUSES)
+CAUSES: tuple[Cause, ...] = (
+    *training.CAUSES,
+    *data.CAUSES,
+    *process.CAUSES,
+    *pace.CAUSES,
+    *policy.CAUSES,
+    *unknown.CAUSES,
+)
 
 _GROUPED = {
     "Learning rate and optimizer": "learning-rate-too-high learning-rate-too-low schedule-wrong setting-not-applied "
@@ -19,8 +26,9 @@ _GROUPED = {
     "same-batch-repeated",
     "Evaluation": "overfitting evaluation-stuck evaluation-broken class-never-predicted",
     "Reinforcement learning and preferences": " ".join(cause.name for cause in policy.CAUSES),
-    "Machine and process": "out-of-memory disk-full data-loader-died communication-failed own-error time-limit "
-    "preempted interrupted killed-reason-unknown stopped-too-early",
+    "Machine and process": "out-of-memory disk-full data-loader-died communication-failed hang-in-collective own-error "
+    "time-limit preempted interrupted killed-reason-unknown stopped-too-early",
+    "Speed and cost": "data-loader-bound slowed-down straggler memory-creeps",
     "Checkpoints": "checkpoint-incomplete wrong-weights-saved resume-incomplete",
     "Cause not known": " ".join(cause.name for cause in unknown.CAUSES),
 }

@@ -66,6 +66,7 @@ OUT_OF_MEMORY = Cause(
     about="The process ran out of memory.",
     explains=_OF_ENDS,
     defines=(signs.MEMORY_OUT,),
+    never=(signs.MEMORY_CREPT_OUT,),
     says=_out_of_memory,
     whole=True,
     do=_save_memory,
@@ -112,11 +113,53 @@ COMMUNICATION_FAILED = Cause(
     about="Processes lost each other.",
     explains=_OF_ENDS,
     defines=(signs.COLLECTIVE_FAILED,),
-    never=(signs.MEMORY_OUT,),
+    never=(signs.MEMORY_OUT, signs.HUNG),
     says=_ended("the processes lost each other"),
     whole=True,
     do=_look_at_the_ranks,
     test="look in the logs of the other ranks",
+)
+
+
+def _hung(facts: Facts) -> str:
+    """What the ranks did, and how the run ended, without the words of the console."""
+    said = facts.found["RUN006"].message if facts.has("RUN006") else HANG_IN_COLLECTIVE.title
+    end = next((facts.found[code].message.partition(" (")[0] for code in signs.ENDS if code in facts.found), "")
+    return f"{said}; {end}" if end else said
+
+
+def _look_at_the_absent_rank(facts: Facts) -> Action:
+    found = facts.found.get("RUN006")
+    rank = found.measured.get("rank", "") if found is not None else "that did not come"
+    raised = printable(found.details.get("raised", ""), 120) if found is not None else ""
+    match found.kind if found is not None else "":
+        case "mismatch":
+            text = f"make all ranks run the same operations, of the same sizes, in one order: look at rank {rank}"
+        case "waited":
+            text = "keep the dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000), and look at the network and the other logs"
+        case _ if raised:
+            text = f"fix the error that ended rank {rank}: {raised}"
+        case _:
+            text = (
+                f"look at the log and the stack of rank {rank} (py-spy dump): its batches may run out first (join), or "
+                "it evaluates or saves alone; a longer time-out helps only where saving takes that long"
+            )
+    return Action(text=text)
+
+
+HANG_IN_COLLECTIVE = Cause(
+    name="hang-in-collective",
+    title="a rank did not enter a collective operation that the others waited for",
+    about="""A rank did not enter a collective operation, and the others waited for it.
+    A watchdog's time-out or the dumps of flight recorders show it. A connection that broke without one is another
+    cause.""",
+    explains=_OF_ENDS | codes("RUN006"),
+    defines=(signs.HUNG,),
+    never=(signs.MEMORY_OUT, signs.DISK_FULL, signs.LOADER_DIED),
+    says=_hung,
+    whole=True,
+    do=_look_at_the_absent_rank,
+    test="compare the stacks of all ranks (py-spy dump), or the dumps of their flight recorders",
 )
 
 
@@ -137,6 +180,7 @@ OWN_ERROR = Cause(
         signs.DISK_FULL,
         signs.LOADER_DIED,
         signs.COLLECTIVE_FAILED,
+        signs.HUNG,
         signs.EXCEPTION_SAYS_NAN,
         signs.EXCEPTION_SAYS_SCALE,
     ),
@@ -341,11 +385,41 @@ RESUME_INCOMPLETE = Cause(
     test="look for a resume at that step: compare the weights right after loading with those of the checkpoint",
 )
 
+# Speed
+
+
+def _look_at_the_slow_rank(facts: Facts) -> Action:
+    found = facts.found.get("SYS004")
+    rank = found.measured.get("rank", "") if found is not None else "that is slow"
+    if found is not None and found.kind == "data":
+        text = f"look at the data loader of rank {rank}: its disk, its workers (num_workers), the sizes of its samples"
+    else:
+        text = (
+            f"look at the device of rank {rank} (clock, temperature, another job on it), then at its shard of the data"
+        )
+    return Action(text=text)
+
+
+_SLOWER = "one rank is slower than all others, which wait for it"
+STRAGGLER = Cause(
+    name="straggler",
+    title=_SLOWER,
+    about="""One rank is slower than the others, which wait for it in every step.
+    Its data come late, or its device computes slower. The ranks' own times show it, side by side.""",
+    explains=codes("SYS004 SYS001"),
+    defines=(signs.SLOW_RANK,),
+    says=lambda facts: facts.found["SYS004"].message if facts.has("SYS004") else _SLOWER,
+    whole=True,
+    do=_look_at_the_slow_rank,
+    test="time the loader, the forward and the backward pass of each rank apart from the averaging of gradients",
+)
+
 CAUSES = (
     OUT_OF_MEMORY,
     DISK_FULL,
     DATA_LOADER_DIED,
     COMMUNICATION_FAILED,
+    HANG_IN_COLLECTIVE,
     OWN_ERROR,
     TIME_LIMIT,
     PREEMPTED,
@@ -355,4 +429,5 @@ CAUSES = (
     CHECKPOINT_INCOMPLETE,
     WRONG_WEIGHTS_SAVED,
     RESUME_INCOMPLETE,
+    STRAGGLER,
 )

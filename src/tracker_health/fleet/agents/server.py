@@ -175,7 +175,8 @@ def _add_tools(server: MCPServer[Any], answer: _Answers) -> None:
         "to), the checkpoint to go back to, what was judged and what not.",
         triage: "Many runs of an MLflow experiment or a W&B project: counts by verdict, causes, the worst runs with "
         "links. Reads the verdicts that are on the runs.",
-        watch_run: "Should a run that is still running go on? advice: stop, go on, over or too early, with why.",
+        watch_run: "Should a run that is still running go on? advice: stop, look at it (it hangs), go on, over or "
+        "too early, with why.",
         compare_runs: "What differs between a bad run and good ones: settings, curves, the first step where they part.",
         repaired: "Did a change help? repaired, not repaired, cannot tell, or repaired, and something new; with why.",
         explain: "What a rule or cause means, what to do, when it is wrong.",

@@ -17,6 +17,7 @@ from tracker_health.evidence import Evidence, Request, Series
 from tracker_health.fleet.agents.roots import Roots
 from tracker_health.judge.compare import came_to_its_plan
 from tracker_health.live import false_stops
+from tracker_health.live.hang import HangJudge
 from tracker_health.live.replay import Replay, replay
 from tracker_health.live.verdicts import LiveJudge
 from tracker_health.render.calibration import calibration_listed
@@ -28,7 +29,7 @@ from tracker_health.report.brief import Room, brief_cause, brief_run, fitted
 from tracker_health.report.result import ProbeResult, Report, brief_action
 from tracker_health.runs.judging import judge_run
 from tracker_health.runs.run_config import open_with_config
-from tracker_health.runs.run_end import find_end
+from tracker_health.runs.run_end import add_silence, find_end
 from tracker_health.text import clipped, number, printable
 
 MOST = 1_500
@@ -99,7 +100,8 @@ class Tools:
             # What trains is not read back from its files.
             evidence = opened.read(replace(judge.request, parts=frozenset()))
             silent = find_end(opened, settings.stale_after).silent_for
-        return watched(evidence, settings, silent)
+            info = add_silence(opened, evidence.info, settings.hang_after)
+        return watched(replace(evidence, info=info), settings, silent)
 
     def compare_runs(self, bad: str, good: Sequence[str]) -> dict[str, Any]:
         """What is unlike between a run and others, and where their curves part.
@@ -200,7 +202,7 @@ def watched(evidence: Evidence, config: Config, silent: float | None) -> dict[st
         silent: For how many seconds nothing has come, where these are too many.
 
     Returns:
-        ``stop``, ``go on``, ``over`` or ``too early``, with why.
+        ``stop``, ``look at it`` (it stands still), ``go on``, ``over`` or ``too early``, with why.
     """
     seen, ending = replay(evidence, config), evidence.ending
     worst = seen.stop_for
@@ -210,6 +212,8 @@ def watched(evidence: Evidence, config: Config, silent: float | None) -> dict[st
         advice, because = "over", "it came to the end of its plan; check_run judges all of it"
     elif worst is not None:
         advice, because = "stop", f"{worst.code} {worst.name}: {worst.message}"
+    elif (hang := HangJudge(config).look(evidence)[0]) is not None:
+        advice, because = "look at it", f"{hang.result.code} {hang.result.name}: {hang.result.message}"
     elif seen.report is None:
         advice, because = "too early", f"only {seen.extent.points} rows are logged"
     elif seen.findings:

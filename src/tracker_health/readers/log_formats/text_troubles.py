@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from tracker_health.evidence import TextLog, Trouble
+from tracker_health.readers.log_formats import text_collectives
 from tracker_health.readers.log_formats.history import History
 from tracker_health.readers.log_formats.table import LogTable
 
@@ -16,7 +17,9 @@ _CAUSES = {
     "no space left on the disk": r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]",
     "a data loader worker died": r"DataLoader worker \(pid(?:\(s\))?[^)]{0,200}\) (?:is killed|exited unexpectedly)",
     "a collective operation timed out": r"Watchdog caught collective operation timeout|NCCL[^\n]{0,200}time[d ]*out|"
-    r"ncclSystemError|ncclRemoteError",
+    r"ncclSystemError|ncclRemoteError|gloo[^\n]{0,200}Timed out waiting|"
+    r"failed to pass monitoredBarrier|reached monitoredBarrier",
+    "collective operations that differ between ranks": r"Detected mismatch between collectives on ranks",
     "too few samples kept": r"(?:\bneeds?\b|\bfewer\b|\bbelow\b|\bat least\b|[<>]=?)[^\n]{0,80}\bmin_train\b",
     "a prompt that is no prefix of its completion": r"not a (?:token[- ])?prefix\b",
     "interrupted": r"\bKeyboardInterrupt\b",
@@ -128,7 +131,7 @@ _SUSPICIOUS = (
     "SIGKILL", "exitcode: -", "Fatal Python error", "TIME LIMIT", "CANCELLED AT", "train_runtime",
     "esum", "ontinuing training", "estor", "heckpoint", "not found", "0%|",
     "omplete", "inished", "done", "return code = ", "Exited with exit code", "`Trainer.fit` stopped", _OUTPUT_FOLLOWS,
-    "arly stopping conditioned", "unning training",
+    "arly stopping conditioned", "unning training", *text_collectives.SUSPICIOUS,
 )  # fmt: skip
 _KEPT = 50
 _MAX_CHARACTERS = 300
@@ -166,6 +169,7 @@ class Troubles:
         self._rank: int | None = None
         self._root: int | None = None
         self._root_lines = 0
+        self._collectives = text_collectives.Collectives()
 
     def suspects(self, line: str) -> bool:
         """Whether a line must be looked at."""
@@ -173,6 +177,7 @@ class Troubles:
 
     def look(self, line: str) -> None:
         """Note what a line says; it has been counted."""
+        self._collectives.look(line)
         line = line[:_MAX_CHARACTERS]
         if _DONE.search(line):
             self._done = self.lines
@@ -216,7 +221,9 @@ class Troubles:
         self._root = int(rank[1]) if rank is not None else self._root
         if code is None or self._root is None:
             return
-        said = next((one for one in self._seen if one.rank == self._root and one.rows == self.rows), None)
+        self._collectives.note_first(self._root)
+        # Other ranks may have printed some rows by the time it was printed.
+        said = next((one for one in self._seen if one.rank == self._root and self.rows - one.rows < _GOES_ON), None)
         while self._seen and self._seen[-1].rows == self.rows:
             self._seen.pop()
         number = int(code[1])
@@ -257,7 +264,10 @@ class Troubles:
             self._go_on()
             return
         if not (self._ignored or self._by_tracker):
-            self._note(self._cause(raised["said"]), raised["said"], self._where)
+            cause = self._cause(raised["said"])
+            self._note(cause, raised["said"], self._where)
+            if self._rank is not None and "collective operation" not in cause:
+                self._collectives.note_raised(self._rank, raised["said"])
         self._traceback, self._ignored = 0, False
 
     def _cause(self, said: str) -> str:
@@ -302,4 +312,5 @@ class Troubles:
             ),
             span=history.span,
             resumed=self._resumed(history),
+            reports=self._collectives.reports(),
         )

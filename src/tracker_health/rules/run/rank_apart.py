@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tracker_health.evidence import Evidence, Need, Part, beside
+from tracker_health.evidence import RANK_ROLE, Evidence, Need, Part, beside
+from tracker_health.facts.apart import Apart, Limits, left, stopped, turned_nonfinite
 from tracker_health.report.result import Finding
 from tracker_health.rules.probe import Probe, Symptom, Threshold
-from tracker_health.rules.run._apart import Apart, Limits, left, stopped, turned_nonfinite
 from tracker_health.text import contrast, count, short_name
 from tracker_health.words.verdict import Verdict
 
@@ -87,10 +87,10 @@ class RankApart(Probe):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return (Need(role=Part.RANKS, min_points=2, unit="ranks"), *Need.beside(*_ROLES))
+        return (Need(role=Part.RANKS, min_points=2, unit="ranks"), *Need.beside(*_ROLES, RANK_ROLE))
 
     def judge(self, evidence: Evidence) -> Finding:
-        several = list(beside(evidence.ranks, _ROLES))
+        several = list(beside(evidence.side_by_side, _ROLES))
         if not several:
             return Finding.skipped("no two of its ranks logged the same loss")
         limits = Limits(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn, Protocol, cast
 
 from tracker_health.errors import StoreRefused
-from tracker_health.evidence import Request, RunRef
+from tracker_health.evidence import Pulse, Request, RunRef
 from tracker_health.judge.annotations import EXIT, NOTIFIED, PENDING, SHADOW, Annotations, Shadow
 from tracker_health.judge.messages import SentMessages
 from tracker_health.stores.base import Cleared, Ours, Recorded, StoredRun
@@ -68,6 +68,12 @@ class TrackedRun(StoredRun):
     def remarks(self) -> tuple[str, ...]:
         """What the reader of any verdict on the run should know."""
         return self.record.remarks()
+
+    def pulse(self) -> Pulse | None:
+        """When it last gave a sign of life; None where that is not known."""
+        found = self.record.pulse()
+        heard = self.record.heard() if found is None else None
+        return found if heard is None else Pulse(points=heard)
 
     def heard(self) -> float | None:
         """When a run that claims to be running was last heard of, in seconds since 1970; None for all others."""

@@ -24,7 +24,7 @@ from tracker_health.stores.mlflow.connection import connect, folder_of, moved
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.kin import kin_of
 from tracker_health.stores.mlflow.marks import latest_points, marks_in
-from tracker_health.stores.mlflow.run import MlflowRun, last_heard, last_step_of, ref_of, state_of
+from tracker_health.stores.mlflow.run import MlflowRun, last_heard, last_point, last_step_of, ref_of, state_of
 from tracker_health.stores.mlflow.stored_files.empty_runs import EmptyRuns
 from tracker_health.stores.mlflow.stored_files.store_files import require_plain_experiments
 from tracker_health.stores.remote import hosts
@@ -54,7 +54,7 @@ class ListedMlflowRun:
     record: Any = field(repr=False)
     _client: MlflowClient = field(repr=False)
     _uri: str = field(repr=False)
-    _batch: Batch = field(repr=False)
+    _batch: Batch | None = field(repr=False)
 
     def __str__(self) -> str:
         return str(self.record.info.run_id)
@@ -75,6 +75,7 @@ class SweptMlflowRun:
     since: float | None
     kin: Kin | None
     _listed: ListedMlflowRun = field(repr=False)
+    quiet: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -121,6 +122,7 @@ def swept_runs(
     for where in (_ended_since(period.since), _RUNNING):
         for page in _pages(client, uri, experiments, where):
             chosen = [record for record in page if record.info.status != "RUNNING" or _may_be_silent(record, period)]
+            yield from (_quiet(record, client, uri) for record in page if _may_be_quiet(record, period))
             random.shuffle(chosen)
             chosen.sort(key=lambda record: not latest_points(record))  # a parent tells how the runs below it fared
             for listed in _expected(chosen, client, uri, batch):
@@ -197,6 +199,21 @@ def _may_be_silent(record: Any, period: Period) -> bool:
     recorded = recorded_on(marks_in(record))
     is_called_so = recorded is not None and recorded.ended == Ended.SILENT
     return period.since <= heard and (heard <= period.silent_since or is_called_so)
+
+
+def _may_be_quiet(record: Any, period: Period) -> bool:
+    """Whether a run that claims to be running, and is not silent, may stand still, by the list alone."""
+    if record.info.status != "RUNNING" or period.quiet_since is None or _may_be_silent(record, period):
+        return False
+    last = last_point(record)
+    return last is not None and period.since <= last <= period.quiet_since
+
+
+def _quiet(record: Any, client: MlflowClient, uri: str) -> SweptMlflowRun:
+    """Such a run: its history is read by itself, if at all."""
+    listed, last = ListedMlflowRun(record, client, uri, None), last_point(record)
+    state = json.dumps([record.info.status, last])
+    return SweptMlflowRun(record.info.run_id, state, False, False, last, None, listed, quiet=True)
 
 
 class _Id(str):

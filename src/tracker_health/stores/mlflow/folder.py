@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tracker_health.errors import ReadError, RunNotFound
-from tracker_health.evidence import Evidence, Problem, Request, Series
+from tracker_health.evidence import Evidence, Problem, Pulse, Request, Series
 from tracker_health.readers.files.json_lines import as_number
 from tracker_health.readers.mlflow_folder import (
     META_FILE,
@@ -33,7 +33,7 @@ from tracker_health.stores.base import RunRecord
 from tracker_health.stores.common.tracked_run import TrackedRun
 from tracker_health.stores.folder.directory import DirectoryRun
 from tracker_health.stores.mlflow.database_file import holds_databases
-from tracker_health.stores.mlflow.last_activity import in_seconds, last_heard_of
+from tracker_health.stores.mlflow.last_activity import in_seconds, last_heard_of, pulse_of
 from tracker_health.stores.mlflow.own_axes import Count, is_count, on_own_axes
 from tracker_health.text import count, printable
 from tracker_health.words.gap_names import STOPPED_TAG
@@ -163,7 +163,7 @@ class LoneMlflowRun(DirectoryRun):
         folder = super().record
         name = self._meta.get("run_name") or self._tags.get("mlflow.runName") or run_id_of(self._meta)
         ref = replace(folder.ref, name=printable(name))
-        return replace(folder, ref=ref, traits=self._traits, heard=self._heard)
+        return replace(folder, ref=ref, traits=self._traits, heard=self._heard, pulse=self._pulse)
 
     @cached_property
     def files(self) -> tuple[RunFile, ...]:
@@ -187,11 +187,21 @@ class LoneMlflowRun(DirectoryRun):
         """When a run that claims to be running logged its last metric, or began."""
         if status_of(self._meta) not in _LIVE:
             return None
-        times = []
-        for path in self._theirs.values():
+        times = [one for one in self._last_times.values() if one is not None]
+        return last_heard_of(as_number(self._meta.get("start_time")), times)
+
+    @property
+    def _last_times(self) -> dict[str, float | None]:
+        """The times of the last points as they are in the files, by metric."""
+        times = {}
+        for name, path in self._theirs.items():
             with suppress(ReadError, OSError):
-                times.append(last_time(path))
-        return last_heard_of(as_number(self._meta.get("start_time")), [one for one in times if one is not None])
+                times[name] = last_time(path)
+        return times
+
+    def _pulse(self) -> Pulse:
+        points, vital = pulse_of({name: in_seconds(when) for name, when in self._last_times.items()})
+        return Pulse(points=points, vital=vital)
 
     def stopped(self) -> str:
         text = self._tags.get(STOPPED_TAG, "")

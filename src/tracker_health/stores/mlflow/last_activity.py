@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+from tracker_health.evidence import is_of_the_machine
 
 _BEGIN, _DAY = 946_684_800.0, 86_400.0  # 2000-01-01
 # Times are in milliseconds. Whoever gives their own also gives seconds, or what Python's time_ns() has.
@@ -17,6 +19,16 @@ def last_heard_of(started: float | None, logged: Iterable[float]) -> float | Non
     """
     known = [seconds for one in logged if (seconds := in_seconds(one)) is not None]
     return max(known, default=in_seconds(started))
+
+
+def pulse_of(last: Mapping[str, float | None]) -> tuple[float | None, float | None]:
+    """When the newest point came, and the newest metric of the machine, by the last times of all metrics, in seconds
+    since 1970.
+    """
+    known = [(name, when) for name, when in last.items() if when is not None]
+    points = (when for name, when in known if not is_of_the_machine(name))
+    machine = (when for name, when in known if is_of_the_machine(name))
+    return max(points, default=None), max(machine, default=None)
 
 
 def in_seconds(stamp: float | None) -> float | None:

@@ -23,7 +23,7 @@ from tracker_health.errors import (
     StoreUnavailable,
     WriteError,
 )
-from tracker_health.evidence import Children, Evidence, FloatArray, IntArray, Request, RunRef, Series, StepUnit
+from tracker_health.evidence import Children, Evidence, FloatArray, IntArray, Pulse, Request, RunRef, Series, StepUnit
 from tracker_health.judge.annotations import PICTURE_FILE
 from tracker_health.readers.files.json_lines import MAX_NAME_CHARACTERS
 from tracker_health.report.resume_point import Shelf
@@ -38,7 +38,7 @@ from tracker_health.stores.mlflow.children import children_of
 from tracker_health.stores.mlflow.connection import command_on, connect, folder_of, moved, refuse_copy, why_read_itself
 from tracker_health.stores.mlflow.failures import shown, translated
 from tracker_health.stores.mlflow.histories import read_history
-from tracker_health.stores.mlflow.last_activity import in_seconds, last_heard_of
+from tracker_health.stores.mlflow.last_activity import in_seconds, last_heard_of, pulse_of
 from tracker_health.stores.mlflow.marks import Kept, MlflowMarks, called, latest_points, remove_tag
 from tracker_health.stores.mlflow.old_database import copy_of
 from tracker_health.stores.mlflow.own_axes import Count, is_count, on_own_axes
@@ -149,6 +149,7 @@ class MlflowRun(TrackedRun):
             traits=self._traits,
             remarks=self._remarks,
             heard=self._heard,
+            pulse=self._pulse,
             is_over=self._run.info.status in _ENDED,
             last_step=last_step_of(self._run),
             state=lambda: state_of(self._run),
@@ -158,7 +159,7 @@ class MlflowRun(TrackedRun):
 
     def look(self) -> None:
         self._run = _fetched(self._client, self._uri, self._run.info.run_id)
-        for name in ("record", "_marks", "_latest", "_names"):
+        for name in ("record", "_marks", "_latest", "_names", "_last_below"):
             self.__dict__.pop(name, None)
 
     def _traits(self) -> Mapping[str, str]:
@@ -203,16 +204,29 @@ class MlflowRun(TrackedRun):
         own = last_heard(self._run) / 1000
         return own if time.time() - own < _QUIET_SECONDS else self._heard_below(own)
 
+    def _pulse(self) -> Pulse:
+        """Of a run that claims to be running, the points of the runs below it count as its own."""
+        points, vital = _last_times(self._run)
+        if points is not None and self._run.info.status in _LIVE and time.time() - points > _QUIET_SECONDS:
+            below = self._last_below
+            points = None if below is None else max(points, below)
+        return Pulse(points=points, vital=vital)
+
     def _heard_below(self, own: float) -> float | None:
-        """The same of the runs below it that began last; None where these cannot be asked. A search may log nothing
-        itself for as long as its trials go on.
+        """The same of the runs below it; None where these cannot be asked. A search may log nothing itself for as long
+        as its trials go on.
         """
+        return None if self._last_below is None else max(own, self._last_below)
+
+    @cached_property
+    def _last_below(self) -> float | None:
+        """When one of the runs below it that began last was heard of, 0 where there are none."""
         info = self._run.info
         with suppress(*UNREADABLE), translated("the runs below it could not be looked up", self._uri, ReadError):
             below = f"tags.mlflow.parentRunId = '{info.run_id}'"
             order = ["attributes.start_time DESC"]
             found = self._client.search_runs([info.experiment_id], below, max_results=_MOST_BELOW, order_by=order)
-            return max([own, *(max(last_heard(run), run.info.end_time or 0) / 1000 for run in found)])
+            return max([0.0, *(max(last_heard(run), run.info.end_time or 0) / 1000 for run in found)])
         return None
 
     def fingerprint(self, request: Request) -> str:
@@ -445,6 +459,16 @@ def last_heard(record: Any) -> int:
     """When a run logged its last metric, or began, in ms; of its artifacts MLflow does not say when they came."""
     times = (point.timestamp for name, point in latest_points(record).items() if _is_theirs(name))
     return int(1000 * (last_heard_of(record.info.start_time, times) or 0))
+
+
+def last_point(record: Any) -> float | None:
+    """When a run logged its last metric, those of the machine aside, in seconds since 1970; None without any."""
+    return _last_times(record)[0]
+
+
+def _last_times(record: Any) -> tuple[float | None, float | None]:
+    theirs = {name: point for name, point in latest_points(record).items() if _is_theirs(name)}
+    return pulse_of({name: in_seconds(point.timestamp) for name, point in theirs.items()})
 
 
 def last_step_of(record: Any) -> int | None:

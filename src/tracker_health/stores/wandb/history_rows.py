@@ -1,14 +1,21 @@
-"""The rows of a history in W&B's transaction log: their names, and the values that are asked for."""
+"""The rows of a history in W&B's transaction log: their names, and the values that are asked for. And what W&B's SDK
+measured of the machine beside them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from tracker_health.errors import ReadError
+from tracker_health.evidence import Series
 from tracker_health.readers.files.json_lines import MAX_FIELDS, MAX_NAME_CHARACTERS, parse_json
 from tracker_health.readers.files.protobuf import double, fields, signed, text, texts, varint, zigzag
+from tracker_health.roles import RolePlan
 from tracker_health.stores.wandb.values import MEDIA, STEP, flattened, number
 
 _INTEGER, _DOUBLE, _TEXT, _JSON = 5, 6, 7, 8
@@ -185,3 +192,73 @@ class Names:
 
 def _dots(name: str) -> list[int]:
     return [at for at, character in enumerate(name) if character == "."]
+
+
+# The machine
+
+_KEPT = 2_000
+"""Of more records every second, fourth, ... is kept: they come every few seconds, for weeks."""
+_MOST_NAMES = 100
+_MEASURED = re.compile(r"gpu\.\d{1,3}\.(?:gpu|memoryAllocatedBytes)|proc\.memory\.rssMB")
+_PREFIX = "system."  # as W&B's pages call them
+_TIME, _ITEM, _KEY, _VALUE = 2, 3, 1, 16
+
+
+class Machine:
+    """The points of the machine, taken record by record."""
+
+    def __init__(self) -> None:
+        self._records: list[tuple[float, dict[str, float]]] = []
+        self._names: set[str] = set()
+        self._met, self._stride = 0, 1
+
+    def take(self, record: bytes) -> None:
+        """Take a record of statistics.
+
+        Raises:
+            ReadError: these bytes are none.
+        """
+        self._met += 1
+        if self._met % self._stride:
+            return
+        time = next((integer(stamp, 1) + integer(stamp, 2) / 1e9 for stamp in messages(record, _TIME)), 0.0)
+        values = dict(self._values_of(record))
+        if time > 0.0 and values:
+            self._records.append((time, values))
+        if len(self._records) >= 2 * _KEPT:
+            self._records, self._stride = self._records[::2], 2 * self._stride
+
+    def _values_of(self, record: bytes) -> Iterator[tuple[str, float]]:
+        for item in messages(record, _ITEM):
+            name = text(item, _KEY)
+            known = name in self._names or (len(self._names) < _MOST_NAMES and _MEASURED.fullmatch(name))
+            value = number(parsed(text(item, _VALUE).encode())) if known else None
+            if value is not None:
+                self._names.add(name)
+                yield name, value
+
+    def series(self, roles: RolePlan, source: str) -> list[Series]:
+        """Those of the metrics that are needed, by the records that were kept.
+
+        Args:
+            roles: Says which are, and what they are.
+            source: Where they were read.
+
+        Returns:
+            A series for each, in the order of their names.
+        """
+        needed = roles.of([_PREFIX + name for name in sorted(self._names)]).needed
+        return [self._series(name, role, source) for name, role in needed.items()]
+
+    def _series(self, name: str, role: str, source: str) -> Series:
+        key = name.removeprefix(_PREFIX)
+        points = [(at, time, values[key]) for at, (time, values) in enumerate(self._records) if key in values]
+        return Series(
+            name=name,
+            role=role,
+            source=source,
+            steps=np.array([at for at, _, _ in points], dtype=np.int64),
+            values=np.array([value for _, _, value in points]),
+            times=np.array([time for _, time, _ in points]),
+            step_word="record",
+        )

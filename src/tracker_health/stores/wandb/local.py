@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tracker_health.errors import LeftAlone, ReadError, RunNotFound, StillRunning, StoreRefused, WriteError
-from tracker_health.evidence import Evidence, Part, Problem, Request, RunRef, Series, StepUnit
+from tracker_health.evidence import Evidence, Part, Problem, Pulse, Request, RunRef, Series, StepUnit
 from tracker_health.judge.annotations import PENDING, Annotations
 from tracker_health.readers.files.regular_file import open_regular, read_regular, require_written
 from tracker_health.readers.log_formats import log_of
@@ -98,6 +98,7 @@ class LocalRun(DirectoryRun):
             traits=self._traits,
             remarks=self._remarks,
             heard=lambda: self._heard if self._status == "OPEN" and self._writer is not Writer.ELSEWHERE else None,
+            pulse=self._pulse,
             last_step=self._segments.last_step,
             state=lambda: self._contents,
             why_not_asked="its training writes this log and reads nothing back; ask the run on its server",
@@ -173,6 +174,11 @@ class LocalRun(DirectoryRun):
         last = self._segments.last
         written, heard = last.path.stat().st_mtime, last.log.heard
         return written if heard is None else max(written, heard) if self._writer is Writer.AT_WORK else heard
+
+    def _pulse(self) -> Pulse:
+        """By the log alone, which is written whenever 32 KiB have come together: what came since is not known."""
+        log = self._segments.last.log
+        return Pulse(points=log.logged, vital=log.measured, until=log.heard)
 
     @cached_property
     def _writer(self) -> Writer:
@@ -275,7 +281,7 @@ class LocalRun(DirectoryRun):
             resumed=segments.resumed_at if all(one.step_unit is StepUnit.LOG_CALL for one in series) else (),
             sweep=log.sweep,
             names=names,
-            series=series,
+            series=[*series, *log.machine.series(request.roles, self._path.name)],
             experiment=log.project,
         )
         return found.evidence(self.ref, request, tracked, problems=(*problems, *self._unseen()))

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from tracker_health.errors import UNREADABLE, StillRunning
-from tracker_health.evidence import Evidence, Problem, Request, RunRef, Series
+from tracker_health.evidence import Evidence, Problem, Pulse, Request, RunRef, Series
 from tracker_health.judge.annotations import STEP as STEP_TAG
 from tracker_health.readers.files.json_lines import as_step
 from tracker_health.report.resume_point import Shelf
@@ -35,7 +35,9 @@ from tracker_health.stores.wandb.values import (
     OWN_KEY,
     OWN_TAGS,
     STEP,
+    TIME,
     is_metric,
+    number,
     params_of,
 )
 from tracker_health.words.acknowledgements import Acknowledgement, on_evidence
@@ -127,6 +129,7 @@ class OnlineRun(TrackedRun):
             traits=self._traits,
             remarks=self._remarks,
             heard=lambda: heard_of(self._run) if is_live(self._run) else None,
+            pulse=lambda: pulse_of(self._run),
             last_step=last if (last := last_step_of(self._run)) >= 0 else None,
             state=lambda: json.dumps([self._run.state, last_step_of(self._run), heard_of(self._run)]),
             still=self._is_in_state,
@@ -375,6 +378,13 @@ def is_live(run: Any) -> bool:
 def _has_heartbeat(run: Any) -> bool:
     heard = seconds_of(run.heartbeat_at)
     return heard is not None and time.time() - heard < _AT_WORK_SECONDS
+
+
+def pulse_of(run: Any) -> Pulse:
+    """When a run of the SDK's logged its last row, by its summary, and last sent anything at all, as the load of its
+    machine: in seconds since 1970.
+    """
+    return Pulse(points=number(run.summary_metrics.get(TIME)), vital=seconds_of(run.heartbeat_at))
 
 
 def heard_of(run: Any) -> float:

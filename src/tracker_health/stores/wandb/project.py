@@ -75,7 +75,8 @@ def swept_runs(name: str, period: Period, *, kin: bool = False) -> Iterator[Swep
     """
     for run, address in _runs(name, {}, lazy=not kin):
         heard, live = heard_of(run), is_live(run)
-        if period.since <= heard and not (live and heard > period.silent_since):
+        quiet = live and heard > period.silent_since  # which is by its heartbeat: of its points the list says nothing
+        if period.since <= heard and not (quiet and period.quiet_since is None):
             annotated = bool(OWN_TAGS.intersection(run.tags))
             related = kin_of(run, "/".join(address[:2])) if kin else None
             state = json.dumps([run.state, heard, sorted(run.tags)])
@@ -87,6 +88,7 @@ def swept_runs(name: str, period: Period, *, kin: bool = False) -> Iterator[Swep
                 since=heard,
                 kin=related,
                 listed=ListedOnlineRun(address),
+                quiet=quiet,
             )
 
 

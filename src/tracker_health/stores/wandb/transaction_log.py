@@ -21,7 +21,7 @@ from tracker_health.readers.files.protobuf import double, fields, text, texts
 from tracker_health.readers.files.record_log import LogRecord, RecordLog
 from tracker_health.readers.files.regular_file import open_regular
 from tracker_health.run_files.naming import MAX_PATH_CHARACTERS
-from tracker_health.stores.wandb.history_rows import Names, integer, messages, name_of, parsed, row_of, step_of
+from tracker_health.stores.wandb.history_rows import Machine, Names, integer, messages, name_of, parsed, row_of, step_of
 from tracker_health.stores.wandb.own_axes import GLOB, NAME, STEP_METRIC, StepMetrics
 from tracker_health.stores.wandb.values import MAX_PARAMS, OWN_KEY, STEP, TIME, number, params_of
 from tracker_health.words.gap_names import STOPPED_KEY
@@ -74,10 +74,11 @@ class TransactionLog:
     ``own_tags``: all tags as they have them; ``own_files``: the files that they name. ``theirs``: the names below
     ``health/`` that its owner has in history or summary. ``stopped``: the text of ``health/stopped`` in the summary.
     ``heard``: the time of its newest record, in seconds since 1970, None where none has one.
-    ``printed``: how many pieces of the console are in it, as older SDKs put them there. ``preempting``: the run said
-    that it is about to be preempted. ``cut``: the offset at which ours stand, or would: before the exit. ``contents``:
-    a digest of all records that are not ours. ``plotted_by``: which metric each is plotted by. ``damaged``, ``torn``:
-    see ``RecordLog``.
+    ``logged``: of its last row, or of what was printed after it; ``measured``: of the newest record of the machine.
+    ``machine``: the points of those. ``printed``: how many pieces of the console are in it, as older SDKs put them
+    there. ``preempting``: the run said that it is about to be preempted. ``cut``: the offset at which ours stand, or
+    would: before the exit. ``contents``: a digest of all records that are not ours. ``plotted_by``: which metric each
+    is plotted by. ``damaged``, ``torn``: see ``RecordLog``.
     """
 
     run_id: str = ""
@@ -105,6 +106,9 @@ class TransactionLog:
     theirs: frozenset[str] = frozenset()
     stopped: str = ""
     heard: float | None = None
+    logged: float | None = None
+    measured: float | None = None
+    machine: Machine = field(default_factory=Machine)
     printed: int = 0
     preempting: bool = False
     plotted_by: StepMetrics = field(default_factory=StepMetrics)
@@ -187,18 +191,21 @@ class _Reader:
         log.damaged, log.torn = records.damaged, records.torn
         with suppress(ReadError):
             log.first_step, log.last_step = _step_in(self._first_row), _step_in(self._last_row)
-        log.heard = max((time for time in self._times() if _FIRST_TIME <= time < _LAST_TIME), default=None)
+        times = {kind: one for kind, one in self._times() if _FIRST_TIME <= one < _LAST_TIME}
+        log.heard, log.measured = max(times.values(), default=None), times.get(STATS)
+        log.logged = max((times[kind] for kind in (HISTORY, OUTPUT_RAW) if kind in times), default=None)
         return log
 
-    def _times(self) -> Iterator[float]:
-        """The times of the newest records, and of the run's start."""
+    def _times(self) -> Iterator[tuple[int, float]]:
+        """The times of the newest records by their kinds, and of the run's start."""
         with suppress(ReadError):
             if (logged := number(row_of(self._last_row, frozenset({TIME}), {}).get(TIME))) is not None:
-                yield logged
-        places = [(self._log.run, RUN_START), *((self._last_of.get(kind, b""), at) for kind, at in _TIME_IN.items())]
-        for record, place in places:
+                yield HISTORY, logged
+        places = [(RUN, self._log.run, RUN_START)]
+        places += [(kind, self._last_of.get(kind, b""), at) for kind, at in _TIME_IN.items()]
+        for kind, record, place in places:
             with suppress(ReadError):
-                yield from (float(integer(stamp, 1)) for stamp in messages(record, place))
+                yield from ((kind, float(integer(stamp, 1))) for stamp in messages(record, place))
 
     def _take(self, record: LogRecord, parts: Mapping[int, int | bytes], *, ours: bool) -> None:
         """Take a record by what it is; nearly all are of the history."""
@@ -224,7 +231,9 @@ class _Reader:
         log = self._log
         if kind in _TIME_IN:
             self._last_of[kind] = value
-        if kind == OUTPUT_RAW:
+        if kind == STATS:
+            log.machine.take(value)
+        elif kind == OUTPUT_RAW:
             log.printed += 1
         elif kind == CONFIG:
             self._take_config(value)

@@ -1,4 +1,4 @@
-"""One rank next to the others of its training, for RUN005: where it left them, stopped, or became NaN."""
+"""One rank next to the others of its training: where it left them, stopped, or became NaN."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Apart:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The thresholds of the rule, by their names there."""
+    """Thresholds of a rule, by their names in ``rank-apart``."""
 
     least: float
     floor: float
