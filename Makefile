@@ -7,6 +7,7 @@ OLD := .venv-old
 TRACKIO := .venv-trackio
 RIVALS := build/rivals
 RELEASE := .venv-release
+RECIPES := .venv-recipes
 PYTHONS ?= $(PYTHON)
 ROUNDS ?= 3
 ATTEMPTS ?= 20000
@@ -36,7 +37,7 @@ QUICK_TESTS := tests/test_outcomes.py tests/test_headlines.py tests/test_diagnos
     tests/test_engine.py tests/test_evidence.py tests/test_curve_parts.py tests/test_parameters.py tests/test_retired.py \
     $(filter-out $(LONG_RULE_TESTS),$(wildcard tests/rules/test_*.py))
 
-TARGETS := lint check new-rule demo test fuzz frameworks lowest old-wandb slow bench faults causes rivals mutants docs site screenshots trackio dist try-dist clean
+TARGETS := lint check new-rule demo test fuzz frameworks lowest old-wandb slow bench faults causes rivals mutants docs site screenshots trackio dist try-dist support recipes clean
 .PHONY: $(TARGETS)
 
 # The many processes that tests start need not compile the package each time anew.
@@ -109,8 +110,17 @@ trackio: $(VENV)/.dev-installed $(TRACKIO)/.installed
 	TRACKIO_PYTHONS="$(CURDIR)/$(TRACKIO)/0.20/bin/python $(CURDIR)/$(TRACKIO)/newest/bin/python" \
 	    $(BIN)/python -m pytest -q -m slow tests/stores/test_trackio_real.py $(ARGS)
 
+# Files for schedulers, with the schemas of Kubernetes and of Argo, and the real Airflow.
+recipes: $(VENV)/.dev-installed $(RECIPES)/.installed
+	RECIPES_PYTHON=$(CURDIR)/$(RECIPES)/schemas/bin/python AIRFLOW_PYTHON=$(CURDIR)/$(RECIPES)/airflow/bin/python \
+	    $(BIN)/python -m pytest -q -m "slow or not slow" tests/test_recipes.py $(ARGS)
+
+# A version of your choice, for docs/support.md: TRY="mlflow-client 3.1.4", or mlflow-skinny, mlflow-server, wandb-offline.
+support: $(VENV)/.dev-installed
+	$(BIN)/python scripts/support.py $(TRY)
+
 # What takes too long for every change: every cell of every matrix, trainers of others, lowest versions, old SDKs.
-slow: frameworks lowest old-wandb trackio
+slow: frameworks lowest old-wandb trackio recipes
 	$(BIN)/python -m pytest -n auto -q -m "slow or exhaustive"
 
 bench: $(VENV)/.dev-installed
@@ -205,6 +215,13 @@ $(TRACKIO)/.installed: pyproject.toml setup.py
 	$(TRACKIO)/newest/bin/python -m pip install --quiet trackio -e '.[charts]'
 	touch $@
 
+$(RECIPES)/.installed:
+	$(PYTHON) -m venv $(RECIPES)/schemas
+	$(RECIPES)/schemas/bin/python -m pip install --quiet kubernetes-validate hera pyyaml
+	$(PYTHON) -m venv $(RECIPES)/airflow
+	$(RECIPES)/airflow/bin/python -m pip install --quiet 'apache-airflow>=3' apache-airflow-providers-standard
+	touch $@
+
 $(RELEASE)/.installed:
 	$(PYTHON) -m venv $(RELEASE)
 	$(RELEASE)/bin/python -m pip install --quiet build cyclonedx-bom twine
@@ -228,4 +245,4 @@ $(LOWEST)/.installed: pyproject.toml setup.py constraints-lowest.txt scripts/low
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(OLD) $(TRACKIO) $(RELEASE) build dist tracker-health-demo
+	rm -rf $(VENV) $(LOWEST) $(OLD) $(TRACKIO) $(RELEASE) $(RECIPES) .venv-support build dist tracker-health-demo

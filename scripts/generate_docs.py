@@ -17,6 +17,7 @@ from command_output import pages_with_output
 from gallery import choosing
 from gallery.indexes import causes_index, group_of, index, retired_page
 from gallery.page import symptoms_page
+from support import page as support_page
 
 from tracker_health.cli import cli
 from tracker_health.cli.group import HELP_ALL
@@ -49,6 +50,7 @@ def pages() -> dict[Path, str]:
     texts[DOCS / "symptoms" / "index.md"] = symptoms_page(choosing.judged(), choosing.symptoms())
     texts[DOCS / "cli.md"] = command_reference()
     texts[DOCS / "add-a-form.md"] = forms()
+    texts[DOCS / "support.md"] = support_page()
     texts[SKILL_CAUSES] = causes_for_agents()
     texts = {path: _noted(text) for path, text in texts.items()}
     return texts | {SITE: navigation(), LLMS: map_for_models(), **pages_with_output()}

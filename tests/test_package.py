@@ -1,5 +1,6 @@
 """The package as a whole: what importing costs, what is public, and that everything is documented."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 import tracker_health
 from tracker_health.rules.registry import BUILT_IN
+from tracker_health.words.retired import RETIRED
 
 ROOT = Path(__file__).parent.parent
 HEAVY = {"mlflow", "wandb", "torch", "pydantic", "matplotlib", "sklearn", "pandas", "scipy", "safetensors"}
@@ -63,3 +65,11 @@ def test_codes_and_names_are_unique():
 
 def test_the_changelog_knows_the_version():
     assert f"## {tracker_health.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_a_rule_is_since_a_version_that_there_is_or_the_next_one():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    major, minor, *_ = tracker_health.__version__.split(".")
+    known = {*re.findall(r"^## ([\d.]+)", text, re.MULTILINE), f"{major}.{int(minor) + 1}.0"}
+    assert {rule.code: rule.since for rule in BUILT_IN if rule.since not in known} == {}
+    assert {one.code: one.since for one in RETIRED if one.since not in known} == {}

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import tracker_health
+
 from .conftest import server_of
 from .many_runs import make_runs
 
@@ -65,3 +67,26 @@ def test_the_commands_work_and_the_last_ones_leave_nothing(server, tmp_path, mon
     assert "in shadow only: " in said
     assert {path.name for path in tmp_path.glob("*.html")} == {"week.html", "summary.html"}
     assert rows(database) == before
+
+
+LISTENING = """
+import os, sys
+def heard(event, arguments):
+    if event == "socket.getaddrinfo":
+        with open(os.environ["ASKED"], "a") as asked:
+            asked.write(f"{arguments[0]}\\n")
+sys.addaudithook(heard)
+"""
+
+
+def test_no_other_host_is_asked(server, tmp_path):
+    """Nor by MLflow's own package, which reports what it is used for unless it is asked not to."""
+    _, uri = server
+    name, _ = make_runs(uri, 2, sick={1})
+    (tmp_path / "sitecustomize.py").write_text(LISTENING)
+    asked = tmp_path / "asked"
+    bare = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "ASKED": str(asked), "MLFLOW_TRACKING_URI": uri}
+    bare["PYTHONPATH"] = f"{tmp_path}:{Path(tracker_health.__file__).parent.parent}"
+    command = [sys.executable, "-m", "tracker_health", "sweep", "--experiment", name, "--since", "7d"]
+    subprocess.run(command, env=bare, cwd=tmp_path, check=True, capture_output=True)
+    assert set(asked.read_text().splitlines()) == {"127.0.0.1"}

@@ -1,4 +1,4 @@
-"""The recipes of docs/operation.md and docs/gate.md: those that can be are run, of the others what is in them is checked."""
+"""The recipes of docs/operation.md, docs/gate.md and docs/adopt.md, and the commands of docs/faq.md: those that can be are run, of the others what is in them is checked."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import click
@@ -21,7 +22,7 @@ from .many_runs import make_runs
 from .test_gate import client_of
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-PAGES = ("operation.md", "gate.md", "ci.md")
+PAGES = ("operation.md", "gate.md", "ci.md", "adopt.md", "faq.md", "upgrade.md")
 BLOCKS = [
     (f"{page}-{number}", language, text)
     for page in PAGES
@@ -61,6 +62,8 @@ def test_what_is_written_can_be_parsed(language, text):
         assert all(isinstance(one, (dict, list)) for one in yaml.safe_load_all(text))
     elif language == "python":
         ast.parse(text)
+    elif language == "toml":
+        assert tomllib.loads(text)
     elif language == "console":  # what a command prints: written anew by make docs
         assert text.startswith("$ tracker-health ")
     else:
@@ -78,7 +81,7 @@ def test_the_options_of_what_is_written_exist(line):
 
 def test_there_are_commands_and_blocks_to_check():
     assert len(COMMANDS) >= 10
-    assert {language for _, language, _ in BLOCKS} == {"yaml", "python", "bash", "sh", "console"}
+    assert {language for _, language, _ in BLOCKS} == {"yaml", "python", "bash", "sh", "console", "toml"}
     assert isinstance(cli, click.Group)
 
 

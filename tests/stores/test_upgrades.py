@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -24,6 +26,8 @@ from tracker_health.runs import still_holds
 from tracker_health.runs.annotating import AnnotateOptions
 from tracker_health.stores.mlflow.run import MlflowRun
 from tracker_health.words.verdict import Verdict
+
+from .many_runs import make_runs
 
 pytestmark = [pytest.mark.usefixtures("no_pictures"), pytest.mark.slow]
 
@@ -230,3 +234,32 @@ def test_a_run_that_cannot_be_judged_is_named(make, sqlite_uri, monkeypatch):
 def test_neither_an_experiment_that_is_not_there_nor_both(sqlite_uri):
     assert called(sqlite_uri, "nowhere").exit_code == 3
     assert called(sqlite_uri, "a", "--project", "b").exit_code == 2
+
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "upgrade.md"
+
+
+def searches(code):
+    """Those of the page, for a code: in MLflow's language, and in W&B's."""
+    text = PAGE.read_text(encoding="utf-8")
+    (mlflow,) = re.findall(r"``(tags\.`health\.codes` LIKE .*?)``", text)
+    (wandb,) = re.findall(r'`(\{"summary_metrics\.health/codes".*?\}\})`', text)
+    return mlflow.replace("CODE", code), wandb.replace("CODE", code)
+
+
+def test_the_searches_of_the_page_find_the_runs_of_a_code(sqlite_uri, wandb_server):
+    name, (_, sick) = make_runs(sqlite_uri, 2, sick={1})
+    of_mlflow, of_wandb = searches("LOS001")
+    for run, values in (("good", [2.0 * 0.9**step for step in range(40)]), ("bad", [1.0] * 20 + [float("nan")] * 20)):
+        stored = wandb_server.store.new_run("team", "proj", run)
+        stored.history = [json.dumps({"_step": step, "loss": one}) for step, one in enumerate(values)]
+        stored.state, stored.summary = "finished", {"_step": 39}
+    here, there = ["--experiment", name, "--tracking-uri", sqlite_uri], ["--project", "team/proj"]
+    for where in (here, there):
+        assert CliRunner().invoke(cli, ["sweep", "--since", "9999d", *where]).exit_code == 0
+    for where, search, run in ((here, of_mlflow, sick), (there, of_wandb, "bad")):
+        done = CliRunner().invoke(cli, ["summary", *where, "--where", search, "--json"])
+        assert json.loads(done.stdout)["runs"] == 1, done.output
+        assert run in done.stdout
+    counted = CliRunner().invoke(cli, ["summary", *here, "--by", "code"])
+    assert "LOS001" in counted.stdout

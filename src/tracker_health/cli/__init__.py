@@ -24,6 +24,7 @@ from tracker_health.cli import (  # noqa: F401  each adds its commands
 )
 from tracker_health.cli.group import cli
 from tracker_health.terminal import ready_streams, settle, told
+from tracker_health.words.tracker_environment import FOR_TRACKERS
 
 __all__ = ["cli", "main"]
 
@@ -32,10 +33,7 @@ def main() -> None:
     """The command line of a process of its own."""
     ready_streams()
     if sys.argv[1:2] != ["exec"]:  # whose command gets the environment as it is
-        # In this process, which is ours alone: MLflow's own patience with a server that hangs is minutes long.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-        os.environ.setdefault("WANDB_SILENT", "true")
+        os.environ |= FOR_TRACKERS | os.environ
     try:
         cli()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  what escapes even click, as from --help onto a full disk

@@ -23,6 +23,7 @@ from tracker_health.hooks.exec_log import RunToJudge, line_of
 from tracker_health.hooks.guard import EXEC_LOG, TREE, UNABLE, from_outside
 from tracker_health.hooks.memory import memory_left
 from tracker_health.hooks.startup_path import without_startup
+from tracker_health.words.tracker_environment import FOR_TRACKERS
 
 BUDGET_SECONDS = 0.08
 """How long a training process waits for a verdict: not to be felt. The judge continues without it."""
@@ -335,8 +336,7 @@ def _environment() -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
     }
-    patience = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "WANDB_SILENT": "true"}
-    return {**patience, **environment, **more}
+    return {**FOR_TRACKERS, **environment, **more}
 
 
 def _state(run: RunToJudge) -> tuple[str, frozenset[tuple[str, str]]]:

@@ -104,7 +104,7 @@ RETIRED: tuple[Retired, ...] = (
     Retired(
         code="OPT012",
         name="settings-out-of-range",
-        since="0.1.2",
+        since="0.2.0",
         replaced_by=("OPT014", "OPT015", "OPT016", "OPT017", "OPT018"),
         why="it was five rules in one, which nobody could switch off by themselves",
     ),

@@ -54,7 +54,7 @@ class LossExplodes(Probe):
     code = "LOS021"
     name = "loss-explodes"
     symptom = Symptom.DIVERGED
-    since = "0.1.2"
+    since = "0.2.0"
     headline = ("growth",)
 
     times: Annotated[float, Threshold("size at the end over that at the beginning", "ratio", "design", gt=1)] = 1e6

@@ -45,7 +45,7 @@ class LossStandsStill(CurveRule):
     code = "LOS018"
     name = "loss-stands-still"
     symptom = Symptom.NOT_LEARNING
-    since = "0.1.2"
+    since = "0.2.0"
 
     long: Annotated[int, Threshold("points of which one may stand for chance", "points", "design", ge=4)] = 20
     stands_share: Annotated[

@@ -52,7 +52,7 @@ class NonfiniteMetric(Probe):
     code = "LOS019"
     name = "nonfinite-metric"
     symptom = Symptom.NONFINITE
-    since = "0.1.2"
+    since = "0.2.0"
 
     min_finite: Annotated[int, Threshold("finite values before", "points", "design", ge=1)] = 3
     min_lost: Annotated[int, Threshold("values at the end that are not finite", "points", "design", ge=1)] = 3

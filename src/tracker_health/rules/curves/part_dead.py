@@ -55,7 +55,7 @@ class PartDead(Probe):
     code = "LOS020"
     name = "part-dead"
     symptom = Symptom.COLLAPSED
-    since = "0.1.2"
+    since = "0.2.0"
     kinds = ("loss", "reward")
     headline = ("dead",)
 

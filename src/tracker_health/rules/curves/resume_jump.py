@@ -54,7 +54,7 @@ class ResumeJump(CurveRule):
     code = "LOS017"
     name = "resume-jump"
     symptom = Symptom.DIVERGED
-    since = "0.1.2"
+    since = "0.2.0"
     headline = ("rise_share",)
     also = (Part.TEXT_LOG, Part.OPTIMIZER_STATE)
 

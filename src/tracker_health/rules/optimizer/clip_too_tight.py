@@ -48,7 +48,7 @@ class ClipTooTight(Probe):
     code = "OPT014"
     name = "clip-too-tight"
     symptom = Symptom.UPDATE_SIZE
-    since = "0.1.2"
+    since = "0.2.0"
 
     least_clip: Annotated[float, Threshold("limit of the gradient norm that is too low", "norm", "design", gt=0)] = 5e-5
 

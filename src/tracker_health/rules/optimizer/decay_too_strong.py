@@ -49,7 +49,7 @@ class DecayTooStrong(Probe):
     code = "OPT015"
     name = "decay-too-strong"
     symptom = Symptom.UPDATE_SIZE
-    since = "0.1.2"
+    since = "0.2.0"
 
     most_decay: Annotated[
         float, Threshold("share of the weights that one step's decay takes", "fraction", "design", gt=0, le=1)

@@ -47,7 +47,7 @@ class DropoutTooHigh(Probe):
     code = "OPT017"
     name = "dropout-too-high"
     symptom = Symptom.UPDATE_SIZE
-    since = "0.1.2"
+    since = "0.2.0"
 
     most_dropout: Annotated[
         float, Threshold("share of the units left out that is too large", "fraction", "design", gt=0, le=1)

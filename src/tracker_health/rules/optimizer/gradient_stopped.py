@@ -52,7 +52,7 @@ class GradientStopped(Probe):
     code = "OPT019"
     name = "gradient-stopped"
     symptom = Symptom.DEAD
-    since = "0.1.2"
+    since = "0.2.0"
     headline = ("stopped_tensors",)
 
     min_steps: Annotated[int, Threshold("optimizer steps before a zero means something", "steps", "design", ge=1)] = 50

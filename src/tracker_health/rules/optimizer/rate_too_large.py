@@ -49,7 +49,7 @@ class RateTooLarge(Probe):
     code = "OPT016"
     name = "rate-too-large"
     symptom = Symptom.UPDATE_SIZE
-    since = "0.1.2"
+    since = "0.2.0"
 
     most_rate: Annotated[float, Threshold("learning rate that is too high for Adam", "rate", "design", gt=0)] = 0.3
     healthy_descent: Annotated[

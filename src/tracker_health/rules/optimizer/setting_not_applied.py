@@ -49,7 +49,7 @@ class SettingNotApplied(Probe):
     code = "OPT013"
     name = "setting-not-applied"
     symptom = Symptom.SCHEDULE
-    since = "0.1.2"
+    since = "0.2.0"
     kinds = ("rate", "warm-up", "epochs")
 
     times: Annotated[float, Threshold("ratio of the logged value to the set one", "ratio", "design", gt=1)] = 2.0

@@ -55,7 +55,7 @@ class WayTooShort(Probe):
     code = "OPT018"
     name = "way-too-short"
     symptom = Symptom.UPDATE_SIZE
-    since = "0.1.2"
+    since = "0.2.0"
 
     least_way: Annotated[
         float, Threshold("longest way of all weights that is too short", "norm", "calibration", gt=0)

@@ -46,7 +46,7 @@ class ActionNoiseGrows(Probe):
     code = "RWD012"
     name = "action-noise-grows"
     symptom = Symptom.COLLAPSED
-    since = "0.1.2"
+    since = "0.2.0"
 
     growth: Annotated[float, Threshold("growth of the spread", "times", "design", gt=1)] = 10.0
 

@@ -52,7 +52,7 @@ class ActsAtRandom(Probe):
     code = "RWD015"
     name = "acts-at-random"
     symptom = Symptom.NOT_LEARNING
-    since = "0.1.2"
+    since = "0.2.0"
 
     near: Annotated[float, Threshold("distance from even chances", "fraction", "design", gt=0, le=1)] = 0.02
 

@@ -48,7 +48,7 @@ class EpisodesOfOneStep(Probe):
     code = "RWD013"
     name = "episodes-of-one-step"
     symptom = Symptom.NOT_LEARNING
-    since = "0.1.2"
+    since = "0.2.0"
 
     min_points: Annotated[int, Threshold("points needed", "points", "design", ge=5)] = 8
 

@@ -50,7 +50,7 @@ class ExploredInVain(Probe):
     code = "RWD014"
     name = "explored-in-vain"
     symptom = Symptom.NOT_LEARNING
-    since = "0.1.2"
+    since = "0.2.0"
 
     begins: Annotated[float, Threshold("share of random actions at first", "fraction", "design", gt=0, le=1)] = 0.5
     ends: Annotated[float, Threshold("share that ends exploration", "fraction", "design", gt=0, le=1)] = 0.1

@@ -51,7 +51,7 @@ class GroupsAgree(Probe):
     code = "RWD018"
     name = "groups-agree"
     symptom = Symptom.NOT_LEARNING
-    since = "0.1.2"
+    since = "0.2.0"
 
     most_flat: Annotated[float, Threshold("groups that may lack spread", "fraction", "design", gt=0, le=1)] = 0.5
     early: Annotated[float, Threshold("share of the run that is its beginning", "fraction", "design", gt=0, le=1)] = (

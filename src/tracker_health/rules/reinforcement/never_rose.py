@@ -53,7 +53,7 @@ class NeverRose(Probe):
     code = "RWD020"
     name = "never-rose"
     symptom = Symptom.NOT_LEARNING
-    since = "0.1.2"
+    since = "0.2.0"
 
     rise: Annotated[
         float, Threshold("rise of a level that is one, as a share of the start's size", "fraction", "design", gt=0)

@@ -49,7 +49,7 @@ class PartOfRewardStands(Probe):
     code = "RWD017"
     name = "part-of-reward-stands"
     symptom = Symptom.OVERFIT
-    since = "0.1.2"
+    since = "0.2.0"
 
     least_rise: Annotated[float, Threshold("rise of a part that is one", "reward", "design", gt=0)] = 0.03
     least_end: Annotated[float, Threshold("level of a part that was learnt", "reward", "design", gt=0)] = 0.1

@@ -52,7 +52,7 @@ class PolicyStill(Probe):
     code = "RWD011"
     name = "policy-still"
     symptom = Symptom.NOT_LEARNING
-    since = "0.1.2"
+    since = "0.2.0"
 
     still: Annotated[float, Threshold("divergence that is none", "nats", "design", gt=0)] = 1e-6
     most_still: Annotated[float, Threshold("share of points without divergence", "fraction", "design", gt=0, le=1)] = (

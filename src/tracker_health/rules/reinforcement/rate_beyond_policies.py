@@ -54,7 +54,7 @@ class RateBeyondPolicies(Probe):
     code = "RWD019"
     name = "rate-beyond-policies"
     symptom = Symptom.UPDATE_SIZE
-    since = "0.1.2"
+    since = "0.2.0"
 
     most_rate: Annotated[float, Threshold("learning rate that is too high for a policy", "rate", "design", gt=0)] = 0.03
 

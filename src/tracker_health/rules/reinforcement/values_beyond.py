@@ -56,7 +56,7 @@ class ValuesBeyond(Probe):
     code = "RWD016"
     name = "values-beyond"
     symptom = Symptom.DIVERGED
-    since = "0.1.2"
+    since = "0.2.0"
 
     most: Annotated[float, Threshold("loss of values that is too large", "", "design", gt=0)] = 1e5
 

@@ -54,7 +54,7 @@ class HangInCollective(Probe):
     name = "hang-in-collective"
     symptom = Symptom.KILLED
     kinds = ("did-not-come", "mismatch", "waited")
-    since = "0.1.2"
+    since = "0.2.0"
 
     share: Annotated[
         float,

@@ -62,7 +62,7 @@ class RankApart(Probe):
     symptom = Symptom.ODD_ONE_OUT
     kinds = ("nonfinite", "left", "stopped")
     headline = ("share",)
-    since = "0.1.2"
+    since = "0.2.0"
 
     least: Annotated[
         float, Threshold("distance from the others, over their level, that counts", "fraction", "benchmarks/ranks.py",

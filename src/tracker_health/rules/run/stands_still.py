@@ -61,7 +61,7 @@ class StandsStill(Probe):
     status = "preview"
     kinds = ("standing", "alive", "silent", "stood")
     headline = ("silence",)
-    since = "0.1.3"
+    since = "0.2.0"
 
     factor: Annotated[float, Threshold("times of the longest gap that came back", "", "benchmarks/gaps.py", ge=1)] = 3.0
     once: Annotated[float, Threshold("times of the longest gap", "", "benchmarks/gaps.py", ge=1)] = 1.5

@@ -46,7 +46,7 @@ class GroupsApart(Probe):
     code = "LRS006"
     name = "groups-apart"
     symptom = Symptom.SCHEDULE
-    since = "0.1.2"
+    since = "0.2.0"
 
     groups_apart: Annotated[
         float, Threshold("highest over lowest rate of an optimizer's groups that is too much", "ratio", "design", gt=1)

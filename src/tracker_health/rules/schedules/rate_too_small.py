@@ -48,7 +48,7 @@ class RateTooSmall(Probe):
     code = "LRS003"
     name = "rate-too-small"
     symptom = Symptom.SCHEDULE
-    since = "0.1.2"
+    since = "0.2.0"
 
     least_rate: Annotated[
         float, Threshold("highest rate at which an Adam-like optimizer moves nothing", "rate", "design", ge=0)

@@ -50,7 +50,7 @@ class ScheduleLength(Probe):
     code = "LRS005"
     name = "schedule-length"
     symptom = Symptom.SCHEDULE
-    since = "0.1.2"
+    since = "0.2.0"
 
     most_waves: Annotated[float, Threshold("waves of a saved cosine that are too many", "waves", "design", ge=2)] = 10.0
     least_stepped: Annotated[

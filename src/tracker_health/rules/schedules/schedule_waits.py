@@ -45,7 +45,7 @@ class ScheduleWaits(Probe):
     code = "LRS004"
     name = "schedule-waits-in-vain"
     symptom = Symptom.SCHEDULE
-    since = "0.1.2"
+    since = "0.2.0"
 
     min_points: Annotated[int, Threshold("finite points needed", "points", "design", ge=3)] = 5
 

@@ -71,7 +71,7 @@ class SlowRank(Probe):
     symptom = Symptom.THROUGHPUT
     kinds = ("step", "data")
     headline = ("share",)
-    since = "0.1.2"
+    since = "0.2.0"
 
     least: Annotated[
         float, Threshold("time that a rank takes longer, over that of a step", "fraction", "benchmarks/ranks.py", gt=0)

@@ -47,7 +47,7 @@ class ClassAtZero(Probe):
     code = "GEN010"
     name = "class-at-zero"
     symptom = Symptom.NOT_LEARNING
-    since = "0.1.2"
+    since = "0.2.0"
     headline = ("at_zero",)
 
     min_evaluations: Annotated[int, Threshold("evaluations needed", "evaluations", "design", ge=2)] = 4

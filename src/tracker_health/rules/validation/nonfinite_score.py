@@ -49,7 +49,7 @@ class NonfiniteScore(Probe):
     code = "GEN011"
     name = "nonfinite-score"
     symptom = Symptom.NONFINITE
-    since = "0.1.2"
+    since = "0.2.0"
 
     share: Annotated[float, Threshold("share of the evaluations", "fraction", "design", gt=0, le=1)] = 0.2
     min_evaluations: Annotated[int, Threshold("evaluations needed", "evaluations", "design", ge=1)] = 2

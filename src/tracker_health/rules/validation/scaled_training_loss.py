@@ -53,7 +53,7 @@ class ScaledTrainingLoss(CurveRule):
     code = "GEN006"
     name = "scaled-training-loss"
     symptom = Symptom.LOG_INTEGRITY
-    since = "0.1.2"
+    since = "0.2.0"
     role, also, fewest = "val_loss", ("train_loss",), FEWEST_POINTS
 
     least_factor: Annotated[int, Threshold("smallest factor that counts", "ratio", "design", ge=2)] = 4

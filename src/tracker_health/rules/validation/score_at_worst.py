@@ -51,7 +51,7 @@ class ScoreAtWorst(Probe):
     code = "GEN008"
     name = "score-at-worst"
     symptom = Symptom.NOT_LEARNING
-    since = "0.1.2"
+    since = "0.2.0"
     headline = ("at_worst",)
 
     near: Annotated[float, Threshold("distance from the worst value that is there", "fraction", "design", ge=0)] = 0.001

@@ -53,7 +53,7 @@ class ScoreLost(Probe):
     code = "GEN009"
     name = "score-lost"
     symptom = Symptom.OVERFIT
-    since = "0.1.2"
+    since = "0.2.0"
     headline = ("fall_share",)
 
     fall_share: Annotated[

@@ -57,7 +57,7 @@ class ScoreStandsStill(Probe):
     code = "GEN007"
     name = "score-stands-still"
     symptom = Symptom.NOT_LEARNING
-    since = "0.1.2"
+    since = "0.2.0"
 
     constant_above: Annotated[
         float, Threshold("accuracy up to which one number all along may be that of whole sequences", "share of answers",

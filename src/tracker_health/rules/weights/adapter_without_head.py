@@ -52,7 +52,7 @@ class AdapterWithoutHead(Probe):
     code = "WGT008"
     name = "adapter-without-head"
     symptom = Symptom.FROZEN
-    since = "0.1.2"
+    since = "0.2.0"
 
     @property
     def needs(self) -> tuple[Need, ...]:
