@@ -23,7 +23,7 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
         "system/system/memory/usage/megabytes", "system/gpu/*/memory/usage/megabytes", "system/gpu/*/memoryallocatedbytes",
         "system/proc/memory/rssmb",
     ),
-    "step_time": BY_GRAMMAR, "data_time": BY_GRAMMAR, "throughput": BY_GRAMMAR, "elapsed": BY_GRAMMAR, "workload": BY_GRAMMAR, "rank": BY_GRAMMAR,
+    "step_time": BY_GRAMMAR, "data_time": BY_GRAMMAR, "throughput": BY_GRAMMAR,
     **{
         f"gap_{kind}": (f"gap/{kind.replace('_', '/')}/*", f"train/gap/{kind.replace('_', '/')}/*")
         for kind in ("grads", "activations", "activation_grads", "params")
@@ -32,7 +32,7 @@ DEFAULT_PATTERNS: Mapping[str, tuple[str, ...]] = {
         ("objective_weight", "weight_norm", "entropy", "clip_fraction", "response_length", "higher_better_val", "lower_better_val",
          "val_loss_term", "reward_part", "reward_spread", "flat_share", "cut_share", "advantage_spread", "importance_ratio",
          "explained_variance", "margin", "chosen_logp", "rejected_logp", "chosen_reward", "rejected_reward",
-         "entropy_loss", "episode_length", "exploration", "policy_std"), BY_GRAMMAR
+         "entropy_loss", "episode_length", "exploration", "policy_std", "elapsed", "workload", "rank"), BY_GRAMMAR
     ),
 }  # fmt: skip
 """By role the names that have it, in their normal form, with wildcards; none where the grammar says which."""
