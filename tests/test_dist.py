@@ -25,9 +25,9 @@ def files(tmp_path_factory):
     """A wheel and an sdist of a copy of the repository, in which some tests stay."""
     source, out = tmp_path_factory.mktemp("source") / "copy", tmp_path_factory.mktemp("dist")
     left_out = shutil.ignore_patterns(
-        "__pycache__", ".*", "*.egg-info", "build", "dist", "benchmarks", "data", "gallery", "pictures"
+        "__pycache__", ".*", "*.egg-info", "build", "dist", "benchmarks", "data", "gallery", "pictures", "mlruns"
     )
-    shutil.copytree(ROOT, source, ignore=left_out)
+    shutil.copytree(ROOT, source, symlinks=True, ignore=left_out)
     for kind in ("build_wheel", "build_sdist"):
         command = [sys.executable, "-W", "ignore", "-c", BUILD, kind, str(out)]
         subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=300)

@@ -176,6 +176,14 @@ def test_points_that_were_written_at_once_tell_no_pace(make, judge):
     assert judge("SYS005", make.evidence(None, written_later)).verdict == "SkippedProbe"
 
 
+def test_what_a_tracker_measures_of_the_machine_tells_no_pace(make, judge):
+    every_15_seconds = make.series(np.ones(900), role="memory", name="system.cpu", times=1.7e9 + 15 * np.arange(900))
+    slower = make.series(np.ones(N), times=1.7e9 + np.cumsum(60.0 * SLOWER))
+    assert judge("SYS005", make.evidence(None, slower, every_15_seconds)).steps[0] == pytest.approx(120, abs=2)
+    epochs = make.series(np.ones(9), times=1.7e9 + 900 * np.arange(9))
+    assert judge("SYS005", make.evidence(None, epochs, every_15_seconds)).verdict == "SkippedProbe"
+
+
 @FEW
 @given(unit=st.floats(1e-3, 1e3), seed=st.integers(0, 99), points=st.integers(24, 400))
 def test_neither_the_unit_nor_how_often_it_is_logged_matters(unit, seed, points, verdict):

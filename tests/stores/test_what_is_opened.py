@@ -171,7 +171,7 @@ ALLOWED = {
     "stores/mlflow/old_database.py: sqlite3.connect(source, uri=True)": "a database that was named, to copy it",
     "stores/mlflow/old_database.py: sqlite3.connect(copy)": "the copy",
     "stores/named.py: listed.open()": "a run of ours, by its name",
-    "stores/named.py: self.listed.open()": "a run of ours, by its name",
+    "stores/found.py: self.listed.open()": "a run of ours, by its name",
     "stores/named.py: Named(self.word, self.address, self.store).open()": "a run of ours, by its name",
     "stores/trackio/alerts.py: sqlite3.connect(f'{path.resolve().as_uri()}?mode=rw', uri=True, timeout=_TURN_SECONDS)": "trackio's own, read before",
     "stores/trackio/marks.py: sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)": "ours, which is no link",

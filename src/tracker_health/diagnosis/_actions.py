@@ -57,7 +57,7 @@ def restart(facts: Facts, codes: Iterable[str]) -> str:
     or going back undoes none of it.
     """
     onset = facts.went_wrong(codes)
-    steps = [int(one.steps.min()) for one in facts.evidence.series if len(one)]
+    steps = [int(one.steps.min()) for one in facts.evidence.of_training if len(one)]
     if onset is None or onset.last_good <= min(steps, default=0):
         return ""
     return f"restart from a checkpoint {'at' if onset.is_best else 'before'} {onset.where}"

@@ -13,6 +13,7 @@ from tracker_health.evidence.collectives import RankDump
 from tracker_health.evidence.ending import ending_of
 from tracker_health.evidence.plan import plan_of, planned_epochs, steps_of_plan
 from tracker_health.evidence.ranks import Rank
+from tracker_health.evidence.rhythm import is_of_the_machine
 from tracker_health.evidence.run import DlmCheckpoint, DlmStepLog, Problem, RunInfo, RunRef, TextLog
 from tracker_health.evidence.series import Series, StepUnit
 from tracker_health.evidence.tensors import OptimizerState, Weights
@@ -45,6 +46,11 @@ class AsRead:
     fingerprint: str = ""
     ranks: tuple[Rank, ...] = ()
     dumps: tuple[RankDump, ...] = ()
+
+    @cached_property
+    def of_training(self) -> tuple[Series, ...]:
+        """What the training logged: all series but those of the machine, which a tracker measures and counts by itself."""
+        return tuple(one for one in self.series if not is_of_the_machine(one.name))
 
     @cached_property
     def by_role(self) -> Mapping[str, Series]:
@@ -113,7 +119,7 @@ class AsRead:
         """How far the logged optimizer steps go. A lone row counts nothing where a series has more of them: it may say
         where a run began.
         """
-        most = max((len(series) for series in self.series), default=0)
+        most = max((len(series) for series in self.of_training), default=0)
         for steps in self.steps_logged:
             if steps.max() > 0 and (len(steps) > 1 or most <= 1):
                 yield int(steps.max())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tracker_health.evidence.rhythm import is_of_the_machine
 from tracker_health.evidence.run import RunInfo, TextLog, Trouble
 from tracker_health.evidence.series import Series
 from tracker_health.text import printable
@@ -125,7 +126,7 @@ def stood(stop: Stop, series: Iterable[Series]) -> bool:
     Returns:
         False where more than a tenth of the longest series came later, and more than a few points.
     """
-    longest = max(series, key=len, default=None)
+    longest = max((one for one in series if not is_of_the_machine(one.name)), key=len, default=None)
     if longest is None:
         return True
     times = longest.times

@@ -227,7 +227,7 @@ def _paced(series: Series, passed: FloatArray, by: ByWhat) -> Pace:
 def _of_times(evidence: Evidence) -> Iterator[Pace]:
     """By when points came: of the training loss, or of what was logged most often."""
     losses = [one for one in (evidence.find("train_loss"),) if one is not None]
-    most = sorted(evidence.series, key=lambda one: -len(one))[:1]
+    most = sorted(evidence.of_training, key=lambda one: -len(one))[:1]
     for series in [*losses, *most]:
         found = _between_points(series)
         if found is not None:

@@ -89,7 +89,7 @@ def what_changed(evidence: Evidence, pace: Pace, step: int) -> str:
         before, after = _sides(series, step, at_end=False)
         if after > _CHANGED * before > 0.0:
             return f"{short_name(series.name)} went from {number(before)} to {number(after)}"
-    for series in evidence.series:
+    for series in evidence.of_training:
         begins = int(series.steps.min()) if len(series) >= _FEW else first
         if begins > late and abs(begins - step) <= near:
             return f"{printable(short_name(series.name), 60)} is logged from {pace.series.place(begins)} on"

@@ -71,8 +71,8 @@ class StepAxis:
     @classmethod
     def of(cls, evidence: Evidence, unit: StepUnit) -> StepAxis:
         """The axis of the run's series that count in this unit."""
-        alike = [one for one in evidence.series if one.step_unit is unit and len(one)]
-        alike = alike or [one for one in evidence.series if {one.step_unit, unit} <= OF_STEPS and len(one)]
+        alike = [one for one in evidence.of_training if one.step_unit is unit and len(one)]
+        alike = alike or [one for one in evidence.of_training if {one.step_unit, unit} <= OF_STEPS and len(one)]
         if not alike:
             return cls(unit)
         beside = {one.role: one.finite() for one in alike if one.role in ("epoch", "global_step") and len(one.finite())}

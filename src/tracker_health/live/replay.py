@@ -95,7 +95,7 @@ def replay(evidence: Evidence, config: Config) -> Replay:
 
 
 def _places(evidence: Evidence) -> IntArray:
-    steps = [one.steps for one in evidence.series if len(one)]
+    steps = [one.steps for one in evidence.of_training if len(one)]
     return np.unique(np.concatenate(steps)) if steps else np.empty(0, dtype=np.int64)
 
 

@@ -134,7 +134,7 @@ def _silent(evidence: Evidence, rhythm: Rhythm | None, measured: dict[str, float
 
 
 def _found(kind: str, message: str, evidence: Evidence, measured: dict[str, float]) -> Finding:
-    last = [int(one.steps.max()) for one in evidence.series if len(one)]
+    last = [int(one.steps.max()) for one in evidence.of_training if len(one)]
     return Finding(
         verdict=Verdict.WARN,
         message=message,
@@ -148,7 +148,7 @@ def _found(kind: str, message: str, evidence: Evidence, measured: dict[str, floa
 
 def _place(evidence: Evidence, before: str = " at ", after: str = "") -> str:
     """The last step of the longest history in words; empty without any."""
-    longest = max(evidence.series, key=len, default=None)
+    longest = max(evidence.of_training, key=len, default=None)
     return "" if longest is None or not len(longest) else f"{before}{longest.where(longest.steps.max())}{after}"
 
 

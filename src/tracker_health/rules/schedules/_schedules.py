@@ -109,7 +109,7 @@ def _counts(evidence: Evidence) -> list[float]:
     counts = [evidence.info.global_step, None if state is None else state.steps]
     counts += [int(steps.max()) for steps in evidence.steps_logged]
     if epochs is not None:
-        logged = [series for series in evidence.series if series.step_unit is not StepUnit.EPOCH and len(series)]
+        logged = [series for series in evidence.of_training if series.step_unit is not StepUnit.EPOCH and len(series)]
         counts += [last for series in logged if (last := int(series.steps.max())) > 2 * epochs]
     return [float(steps) for steps in counts if steps is not None]
 
