@@ -49,7 +49,7 @@ class AsRead:
 
     @cached_property
     def of_training(self) -> tuple[Series, ...]:
-        """What the training logged: all series but those of the machine, which a tracker measures and counts by itself."""
+        """What the training logged, without the metrics of the machine, which a tracker counts by itself."""
         return tuple(one for one in self.series if not is_of_the_machine(one.name))
 
     @cached_property
