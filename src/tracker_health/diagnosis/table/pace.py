@@ -1,4 +1,4 @@
-"""Causes of what a run costs: data that is waited for, steps that became slower, memory that grows."""
+"""Causes of what a run costs: data that is waited for, slower steps, a slow rank, memory that grows."""
 
 from __future__ import annotations
 
@@ -66,13 +66,40 @@ SLOWED_DOWN = Cause(
     about="""Steps take longer from some point on, to the end.
     At once: another job on the machine, a device that is too hot, a resume on another machine, something that the
     program began to do. More and more: a list that grows and is gone through at each step, a loader that searches its
-    files, a log that is written again.""",
+    files, a log that is written as a whole each time.""",
     explains=codes("SYS005"),
     requires=(signs.SLOWED,),
     never=(signs.SLOWER_BY_DATA,),
     says=_slowed,
     do=_profile_it,
     test="resume from a checkpoint before it, in a new process: it is fast again where the program is the reason",
+)
+
+
+def _look_at_the_slow_rank(facts: Facts) -> Action:
+    found = facts.found.get("SYS004")
+    rank = found.measured.get("rank", "") if found is not None else "that is slow"
+    if found is not None and found.kind == "data":
+        text = f"look at the data loader of rank {rank}: its disk, its workers (num_workers), the sizes of its samples"
+    else:
+        text = (
+            f"look at the device of rank {rank} (clock, temperature, another job on it), then at its shard of the data"
+        )
+    return Action(text=text)
+
+
+_SLOWER = "one rank is slower than all others, which wait for it"
+STRAGGLER = Cause(
+    name="straggler",
+    title=_SLOWER,
+    about="""One rank is slower than the others, which wait for it in every step.
+    Its data come late, or its device computes slower. The ranks' own times show it, side by side.""",
+    explains=codes("SYS004 SYS001"),
+    defines=(signs.SLOW_RANK,),
+    says=lambda facts: facts.found["SYS004"].message if facts.has("SYS004") else _SLOWER,
+    whole=True,
+    do=_look_at_the_slow_rank,
+    test="time the loader, the forward and the backward pass of each rank apart from the averaging of gradients",
 )
 
 
@@ -104,4 +131,4 @@ MEMORY_CREEPS = Cause(
     from_the_start=True,
 )
 
-CAUSES = (DATA_LOADER_BOUND, SLOWED_DOWN, MEMORY_CREEPS)
+CAUSES = (DATA_LOADER_BOUND, SLOWED_DOWN, STRAGGLER, MEMORY_CREEPS)

@@ -385,35 +385,6 @@ RESUME_INCOMPLETE = Cause(
     test="look for a resume at that step: compare the weights right after loading with those of the checkpoint",
 )
 
-# Speed
-
-
-def _look_at_the_slow_rank(facts: Facts) -> Action:
-    found = facts.found.get("SYS004")
-    rank = found.measured.get("rank", "") if found is not None else "that is slow"
-    if found is not None and found.kind == "data":
-        text = f"look at the data loader of rank {rank}: its disk, its workers (num_workers), the sizes of its samples"
-    else:
-        text = (
-            f"look at the device of rank {rank} (clock, temperature, another job on it), then at its shard of the data"
-        )
-    return Action(text=text)
-
-
-_SLOWER = "one rank is slower than all others, which wait for it"
-STRAGGLER = Cause(
-    name="straggler",
-    title=_SLOWER,
-    about="""One rank is slower than the others, which wait for it in every step.
-    Its data come late, or its device computes slower. The ranks' own times show it, side by side.""",
-    explains=codes("SYS004 SYS001"),
-    defines=(signs.SLOW_RANK,),
-    says=lambda facts: facts.found["SYS004"].message if facts.has("SYS004") else _SLOWER,
-    whole=True,
-    do=_look_at_the_slow_rank,
-    test="time the loader, the forward and the backward pass of each rank apart from the averaging of gradients",
-)
-
 CAUSES = (
     OUT_OF_MEMORY,
     DISK_FULL,
@@ -429,5 +400,4 @@ CAUSES = (
     CHECKPOINT_INCOMPLETE,
     WRONG_WEIGHTS_SAVED,
     RESUME_INCOMPLETE,
-    STRAGGLER,
 )
