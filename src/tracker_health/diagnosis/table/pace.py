@@ -65,8 +65,8 @@ SLOWED_DOWN = Cause(
     title="something slowed the training down",
     about="""Steps take longer from some point on, to the end.
     At once: another job on the machine, a device that is too hot, a resume on another machine, something that the
-    program began to do. More and more: a list that grows and is gone through at each step, a loader that searches its
-    files, a log that is written as a whole each time.""",
+    program began to do. More and more: a list that grows and is gone through at each step, or files that are searched
+    or written as a whole each time.""",
     explains=codes("SYS005"),
     requires=(signs.SLOWED,),
     never=(signs.SLOWER_BY_DATA,),
